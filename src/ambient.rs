@@ -143,8 +143,7 @@ impl Dice {
     /// Returns the next number in `0..bound`; 0 for a bound of 0.
     pub const fn below(&mut self, bound: u64) -> u64 {
         // Multiply and shift: the bias is below bound / 2^64.
-        let upper = ((self.bits() as u128 * bound as u128) >> 64) as u64;
-        upper
+        ((self.bits() as u128 * bound as u128) >> 64) as u64
     }
 }
 

@@ -46,7 +46,7 @@ impl ErrorKind {
 }
 
 /// What went wrong, for the person who must act on it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Error {
     kind: ErrorKind,
     what: String,

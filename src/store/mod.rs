@@ -10,7 +10,8 @@
 //! *unknown* and only that. Time is passed in. Batches go in and batches come out: a backend may
 //! loop, a caller may not.
 
-pub mod memory;
+mod listing;
+pub mod placement;
 pub mod sqlite;
 mod view;
 
@@ -80,6 +81,15 @@ pub trait Supply: Send + Sync {
     fn fetch(&self, shard: ShardId, band: Band, wants: &[Want]) -> Result<Vec<Vec<LocalId>>>;
 }
 
+/// Who claims, and until when the claim stands if nobody can ask whether the runner lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lease {
+    /// The runner.
+    pub runner: RunnerId,
+    /// The end.
+    pub until: Timestamp,
+}
+
 /// Grants steps to runners, and takes them back from dead ones.
 pub trait Claims: Send + Sync {
     /// Tries to make each candidate this runner's. `None` where it is no longer there to be had: a
@@ -94,16 +104,23 @@ pub trait Claims: Send + Sync {
         &self,
         shard: ShardId,
         candidates: &[Candidate],
-        runner: RunnerId,
+        lease: Lease,
         now: Timestamp,
     ) -> Result<Vec<Option<Claim>>>;
 
-    /// Returns which runners hold steps of this shard.
+    /// Lets all claims of a runner on this shard stand until the lease's new end.
+    ///
+    /// # Errors
+    ///
+    /// The shard could not be written; the claims stand as long as they did before.
+    fn renew(&self, shard: ShardId, lease: Lease) -> Result<()>;
+
+    /// Returns which runners hold steps of this shard, each with the latest end of its leases.
     ///
     /// # Errors
     ///
     /// The shard could not be read.
-    fn holders(&self, shard: ShardId) -> Result<Vec<RunnerId>>;
+    fn holders(&self, shard: ShardId) -> Result<Vec<Lease>>;
 
     /// Takes back all steps of this shard that a dead runner holds, each as its policy says, and
     /// records the lost tries. The caller knows that the runner is dead.

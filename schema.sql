@@ -1,0 +1,159 @@
+-- One shard of a fairq store, format 1.
+--
+-- The table that a step's id stands in *is* the step's state: exactly one of ready, delayed, held,
+-- running, done. Moving between them is a delete and an insert in one transaction. What may not run
+-- is simply not where the tally looks.
+--
+-- Times are milliseconds since 1970 in UTC. Bands: lower is served first. `attempt` counts tries
+-- against the policy and may be given back; `fence` counts claims and only rises.
+--
+-- Set before the first table, and kept by the file: page_size 4096 (larger pages write more WAL a
+-- commit, smaller ones gain nothing), journal_mode WAL, application_id 'fair', user_version 1.
+
+-- Who this file is: it is refused under another number or in another store, and the store's
+-- manifest can be made again from it.
+CREATE TABLE shard(
+  only      INTEGER PRIMARY KEY CHECK(only = 1),
+  store     TEXT    NOT NULL,             -- the store's id
+  number    INTEGER NOT NULL,             -- this shard, from 0
+  shards    INTEGER NOT NULL,             -- how many the store has
+  placement TEXT    NOT NULL,             -- 'key' or 'spread'
+  created   INTEGER NOT NULL
+) STRICT;
+
+-- What was asked for. Written once: an update would rewrite the whole wide row.
+CREATE TABLE steps(
+  id      INTEGER PRIMARY KEY,            -- from counters.next_id, never used twice; its order is first-in-first-out
+  shell   INTEGER NOT NULL,               -- 1: one line for sh -c; 0: an exact argv
+  command BLOB    NOT NULL,               -- each word ended by NUL
+  cwd     BLOB    NOT NULL,
+  env     INTEGER NOT NULL,               -- envs.id
+  band    INTEGER NOT NULL,
+  key     TEXT    NOT NULL,
+  weight  REAL    NOT NULL,
+  created INTEGER NOT NULL,
+  name    TEXT,
+  policy  TEXT                            -- JSON; NULL where all is default
+) STRICT;
+
+-- Each distinct environment once: it is the widest part of a step and nearly always the same.
+CREATE TABLE envs(
+  id   INTEGER PRIMARY KEY,
+  hash INTEGER NOT NULL,                  -- a hint; the bytes decide
+  vars BLOB    NOT NULL                   -- NAME=VALUE, each ended by NUL, sorted
+) STRICT;
+CREATE INDEX envs_by_hash ON envs(hash);
+
+CREATE TABLE tags(
+  id  INTEGER NOT NULL,
+  tag TEXT    NOT NULL,
+  PRIMARY KEY(id, tag)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX tags_by_name ON tags(tag, id);
+
+-- Due now. The clustered key is the order of a fetch; narrow, because every step passes through.
+CREATE TABLE ready(
+  band    INTEGER NOT NULL,
+  key     TEXT    NOT NULL,
+  id      INTEGER NOT NULL,
+  since   INTEGER NOT NULL,               -- when it became due
+  weight  REAL    NOT NULL,
+  attempt INTEGER NOT NULL,
+  fence   INTEGER NOT NULL,
+  PRIMARY KEY(band, key, id)
+) STRICT, WITHOUT ROWID;
+
+-- One row for each (band, key) with due steps, changed in the transaction that changes ready:
+-- reading the best band costs O(keys) at ten thousand and at ten million steps alike.
+CREATE TABLE tally(
+  band   INTEGER NOT NULL,
+  key    TEXT    NOT NULL,
+  n      INTEGER NOT NULL,                -- exact
+  head   INTEGER NOT NULL,                -- the least id, which is the oldest step
+  since  INTEGER NOT NULL,                -- of the head
+  weight REAL    NOT NULL,                -- of the head
+  PRIMARY KEY(band, key)
+) STRICT, WITHOUT ROWID;
+
+-- Due later.
+CREATE TABLE delayed(
+  id      INTEGER PRIMARY KEY,
+  due     INTEGER NOT NULL,
+  attempt INTEGER NOT NULL,
+  fence   INTEGER NOT NULL
+) STRICT;
+CREATE INDEX delayed_by_due ON delayed(due, id);
+
+-- Waits for a person.
+CREATE TABLE held(
+  id      INTEGER PRIMARY KEY,
+  since   INTEGER NOT NULL,
+  attempt INTEGER NOT NULL,
+  fence   INTEGER NOT NULL
+) STRICT;
+
+-- Claimed by a runner. At most as many rows as there are workers, so no index but the key.
+CREATE TABLE running(
+  id      INTEGER PRIMARY KEY,
+  runner  INTEGER NOT NULL,
+  fence   INTEGER NOT NULL,
+  attempt INTEGER NOT NULL,
+  since   INTEGER NOT NULL,
+  claimed INTEGER NOT NULL,
+  lease   INTEGER NOT NULL                -- until when the claim stands where the runner's lock cannot be asked
+) STRICT;
+
+-- Over. The row is also the record of the last try.
+CREATE TABLE done(
+  id      INTEGER PRIMARY KEY,
+  state   INTEGER NOT NULL,               -- 0 succeeded, 1 failed, 2 cancelled
+  fence   INTEGER NOT NULL,
+  attempt INTEGER NOT NULL,
+  runner  INTEGER,                        -- NULL: it was never claimed
+  worker  INTEGER NOT NULL,
+  since   INTEGER NOT NULL,
+  claimed INTEGER NOT NULL,
+  started INTEGER,                        -- NULL: there never was a process
+  ended   INTEGER NOT NULL,
+  ending  INTEGER NOT NULL,               -- 0 code, 1 signal, 2 not started, 3 interrupted, 4 lost
+  code    INTEGER NOT NULL,               -- exit code or signal
+  reason  TEXT
+) STRICT;
+CREATE INDEX dead_letters ON done(state, id) WHERE state <> 0;
+
+-- The tries before the last one, and all tries of a step that is not over.
+CREATE TABLE attempts(
+  id      INTEGER NOT NULL,
+  fence   INTEGER NOT NULL,
+  attempt INTEGER NOT NULL,
+  runner  INTEGER,
+  worker  INTEGER NOT NULL,
+  since   INTEGER NOT NULL,
+  claimed INTEGER NOT NULL,
+  started INTEGER,
+  ended   INTEGER NOT NULL,
+  ending  INTEGER NOT NULL,
+  code    INTEGER NOT NULL,
+  reason  TEXT,
+  PRIMARY KEY(id, fence)
+) STRICT, WITHOUT ROWID;
+
+-- What a try wrote, where it wrote anything. Small outputs are here, large ones in files.
+CREATE TABLE output(
+  id     INTEGER NOT NULL,
+  fence  INTEGER NOT NULL,
+  stream INTEGER NOT NULL,                -- 0 standard output, 1 standard error
+  bytes  BLOB,
+  path   BLOB,                            -- below the store's directory
+  size   INTEGER NOT NULL,
+  PRIMARY KEY(id, fence, stream)
+) STRICT, WITHOUT ROWID;
+
+-- next_id; and how many steps stand in done in each state, so that nobody counts them.
+CREATE TABLE counters(
+  name  TEXT    PRIMARY KEY,
+  value INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+INSERT INTO counters(name, value) VALUES
+  ('next_id', 1), ('succeeded', 0), ('failed', 0), ('cancelled', 0),
+  ('delayed', 0), ('held', 0);

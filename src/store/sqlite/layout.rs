@@ -1,0 +1,421 @@
+//! The store's directory: its manifest, its files, and how it comes to be.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::Write as _;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::conn;
+use crate::error::{Context as _, Error, ErrorKind, Result};
+use crate::model::{ShardId, Timestamp};
+use crate::store::placement::Placement;
+
+const MANIFEST: &str = "fairq.toml";
+const LOCK: &str = "init.lock";
+/// The layout that this build writes.
+const FORMAT: u32 = 1;
+
+/// What kind of store it is, as told by the manifest.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Manifest {
+    /// The layout of the directory.
+    pub(super) format: u32,
+    /// A random name, which each shard repeats.
+    pub(super) store: String,
+    /// How many shards there are.
+    pub(super) shards: u8,
+    /// Where steps go.
+    pub(super) placement: Placement,
+}
+
+/// Who a shard's file says it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Identity {
+    pub(super) store: String,
+    pub(super) shard: ShardId,
+    pub(super) shards: u8,
+    pub(super) placement: Placement,
+    pub(super) created: Timestamp,
+}
+
+impl Identity {
+    pub(super) fn read(row: &rusqlite::Row<'_>) -> rusqlite::Result<Self> {
+        let out_of_range =
+            |column, value: i64| rusqlite::Error::IntegralValueOutOfRange(column, value);
+        let number: i64 = row.get(1)?;
+        let shards: i64 = row.get(2)?;
+        let placement: String = row.get(3)?;
+        Ok(Self {
+            store: row.get(0)?,
+            shard: u8::try_from(number)
+                .ok()
+                .and_then(ShardId::new)
+                .ok_or_else(|| out_of_range(1, number))?,
+            shards: u8::try_from(shards).or(Err(out_of_range(2, shards)))?,
+            placement: match placement.as_str() {
+                "key" => Placement::Key,
+                "spread" => Placement::Spread,
+                _ => return Err(rusqlite::Error::InvalidQuery),
+            },
+            created: Timestamp::from_millis(row.get(4)?),
+        })
+    }
+}
+
+/// Returns the word for a placement in a shard's file.
+pub(super) const fn placement_word(placement: Placement) -> &'static str {
+    match placement {
+        Placement::Key => "key",
+        Placement::Spread => "spread",
+    }
+}
+
+/// What a new store shall be like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NewStore {
+    /// How many shards, from 1.
+    pub shards: u8,
+    /// Where steps go.
+    pub placement: Placement,
+}
+
+/// Returns the path of a shard's file.
+pub(super) fn shard_path(root: &Path, shard: ShardId) -> PathBuf {
+    root.join(format!("shard-{shard}.db"))
+}
+
+/// Returns the directory of large outputs.
+pub fn output_dir(root: &Path) -> PathBuf {
+    root.join("output")
+}
+
+/// Returns the directory of live runners.
+pub fn runners_dir(root: &Path) -> PathBuf {
+    root.join("runners")
+}
+
+/// Reads the manifest of the store at `root`; `None` if there is no store yet.
+pub(super) fn read(root: &Path) -> Result<Option<Manifest>> {
+    let path = root.join(MANIFEST);
+    let text = match fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => {
+            return Err(Error::new(
+                ErrorKind::Unavailable,
+                format!("{} is not a directory", root.display()),
+            )
+            .hint("point --store at a directory"));
+        }
+        Err(error) => {
+            return Err(Error::new(
+                ErrorKind::Unavailable,
+                format!("cannot read the store at {}", root.display()),
+            )
+            .caused_by(&error));
+        }
+    };
+    // An empty manifest is what a power cut can leave behind; the shards know the same.
+    if text.trim().is_empty() {
+        return Ok(None);
+    }
+    let manifest: Manifest = toml::from_str(&text).map_err(|error| {
+        Error::new(ErrorKind::Damaged, format!("{} is not a store's manifest", path.display()))
+            .caused_by(&error)
+            .hint("nothing was changed; point --store at another directory, or remove this file if the shards beside it are yours: it is made again from them")
+    })?;
+    if manifest.format > FORMAT {
+        return Err(Error::new(
+            ErrorKind::NewerSchema,
+            format!(
+                "{} has format {}, this fairq knows formats up to {FORMAT}",
+                root.display(),
+                manifest.format
+            ),
+        )
+        .hint("nothing was changed; use the fairq that wrote it, or a newer one"));
+    }
+    if !(1..=ShardId::MAX_SHARDS).contains(&manifest.shards) {
+        return Err(Error::new(
+            ErrorKind::Damaged,
+            format!("{} names {} shards", path.display(), manifest.shards),
+        ));
+    }
+    Ok(Some(manifest))
+}
+
+/// Makes the store at `root` if it is not there, and returns its manifest. Any number of processes
+/// may do so at once: one makes it, the others find it. `true` if this call made it.
+pub(super) fn ensure(
+    root: &Path,
+    new: NewStore,
+    now: Timestamp,
+    random: u64,
+) -> Result<(Manifest, bool)> {
+    if let Some(manifest) = read(root)? {
+        return Ok((manifest, false));
+    }
+    refuse_strangers(root)?;
+    make_dir(root)?;
+    let lock = File::options()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .mode(0o600)
+        .open(root.join(LOCK))
+        .or_fail(ErrorKind::Unavailable, || {
+            format!("cannot write in {}", root.display())
+        })?;
+    lock.lock().or_fail(ErrorKind::Unavailable, || {
+        format!(
+            "cannot lock {}: is it on a network file system?",
+            root.display()
+        )
+    })?;
+    if let Some(manifest) = read(root)? {
+        return Ok((manifest, false));
+    }
+    refuse_network(root)?;
+    let (manifest, made) = match recover(root)? {
+        Some(manifest) => (manifest, false),
+        None => (create_shards(root, new, now, random)?, true),
+    };
+    make_dir(&output_dir(root))?;
+    make_dir(&runners_dir(root))?;
+    write_manifest(root, &manifest)?;
+    Ok((manifest, made))
+}
+
+/// Says who is meant where a store's directory is loose, as a warning; `None` if it is private.
+pub fn looseness(root: &Path) -> Option<String> {
+    let mode = fs::metadata(root).ok()?.permissions().mode() & 0o777;
+    (mode & 0o077 != 0).then(|| {
+        format!(
+            "{} can be entered by others (mode {mode:04o}); chmod 700 it",
+            root.display()
+        )
+    })
+}
+
+/// Makes a directory that only its owner may enter; one that is there stays as it is.
+pub(super) fn make_dir(path: &Path) -> Result<()> {
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(path)
+        .map_err(|error| {
+            Error::new(
+                ErrorKind::Unavailable,
+                format!("cannot make the directory {}", path.display()),
+            )
+            .caused_by(&error)
+            .hint("check who may write there, or point --store at another directory")
+        })
+}
+
+/// Refuses to put a store into a directory where something else lives.
+fn refuse_strangers(root: &Path) -> Result<()> {
+    let ours = |name: &str| {
+        matches!(
+            name,
+            MANIFEST | LOCK | "output" | "runners" | "fairq.toml.new"
+        ) || (name.starts_with("shard-") && name.contains(".db"))
+    };
+    let entries = match fs::read_dir(root) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => {
+            return Err(Error::new(
+                ErrorKind::Unavailable,
+                format!("cannot read the directory {}", root.display()),
+            )
+            .caused_by(&error));
+        }
+    };
+    for entry in entries {
+        let entry = entry.or_fail(ErrorKind::Unavailable, || {
+            format!("cannot list {}", root.display())
+        })?;
+        let name = entry.file_name();
+        if !name.to_str().is_some_and(ours) {
+            return Err(Error::new(
+                ErrorKind::Damaged,
+                format!(
+                    "{} holds something else ({}) and no fairq store",
+                    root.display(),
+                    name.display()
+                ),
+            )
+            .hint("nothing was changed; point --store at an empty or a new directory"));
+        }
+    }
+    Ok(())
+}
+
+/// Refuses file systems on which SQLite's locks or shared memory do not hold.
+fn refuse_network(root: &Path) -> Result<()> {
+    // From linux/magic.h; libc names only some of them.
+    const NETWORKED: [(i64, &str); 8] = [
+        (0x6969, "NFS"),
+        (0xff53_4d42, "CIFS"),
+        (0xfe53_4d42, "SMB2"),
+        (0x517b, "SMB"),
+        (0x0102_1997, "9P"),
+        (0x00c3_6400, "Ceph"),
+        (0x6573_5546, "FUSE"),
+        (0x7461_636f, "OCFS2"),
+    ];
+    let Ok(found) = nix::sys::statfs::statfs(root) else {
+        return Ok(());
+    };
+    let magic = found.filesystem_type().0;
+    match NETWORKED.iter().find(|(known, _)| *known == magic) {
+        None => Ok(()),
+        Some((_, name)) => Err(Error::new(
+            ErrorKind::Unavailable,
+            format!(
+                "{} is on a {name} file system, where SQLite's locks are not safe",
+                root.display()
+            ),
+        )
+        .hint("point --store at a local disk")),
+    }
+}
+
+/// Makes the manifest again from shards that are there without one.
+fn recover(root: &Path) -> Result<Option<Manifest>> {
+    let mut manifest: Option<Manifest> = None;
+    let mut untouched = true;
+    for shard in ShardId::first(ShardId::MAX_SHARDS) {
+        let path = shard_path(root, shard);
+        if !path.exists() {
+            continue;
+        }
+        let identity = match conn::inspect(&path)? {
+            conn::Found::Ours(identity, fresh) => {
+                untouched &= fresh;
+                identity
+            }
+            conn::Found::Foreign(what) => return Err(conn::foreign(&path, &what)),
+            conn::Found::Newer(version) => return Err(conn::newer(&path, version)),
+        };
+        let told = Manifest {
+            format: FORMAT,
+            store: identity.store,
+            shards: identity.shards,
+            placement: identity.placement,
+        };
+        match &manifest {
+            None => manifest = Some(told),
+            Some(first) if *first == told => {}
+            Some(first) => {
+                return Err(Error::new(
+                    ErrorKind::Damaged,
+                    format!(
+                        "{} holds shards of two stores, {} and {}",
+                        root.display(),
+                        first.store,
+                        told.store
+                    ),
+                ));
+            }
+        }
+    }
+    let Some(manifest) = manifest else {
+        return Ok(None);
+    };
+    let missing: Vec<String> = ShardId::first(manifest.shards)
+        .filter(|shard| !shard_path(root, *shard).exists())
+        .map(|shard| shard.to_string())
+        .collect();
+    if missing.is_empty() {
+        return Ok(Some(manifest));
+    }
+    // A process that was killed while it made the store left some of its shards, all untouched:
+    // they are made again. Had any of them ever been used, shards would really be missing.
+    if untouched {
+        return Ok(None);
+    }
+    Err(Error::new(
+        ErrorKind::Damaged,
+        format!(
+            "{} lacks its manifest and the shards {}",
+            root.display(),
+            missing.join(", ")
+        ),
+    )
+    .hint("put the missing files back"))
+}
+
+fn create_shards(root: &Path, new: NewStore, now: Timestamp, random: u64) -> Result<Manifest> {
+    let manifest = Manifest {
+        format: FORMAT,
+        store: format!("{random:016x}"),
+        shards: new.shards,
+        placement: new.placement,
+    };
+    for shard in ShardId::first(new.shards) {
+        let path = shard_path(root, shard);
+        // Built under another name: what bears a shard's name is always whole.
+        let unfinished = root.join(format!("shard-{shard}.db.new"));
+        for suffix in ["", "-wal", "-shm"] {
+            let mut stale = unfinished.clone().into_os_string();
+            stale.push(suffix);
+            match fs::remove_file(&stale) {
+                Ok(()) => {}
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                Err(error) => {
+                    return Err(Error::new(
+                        ErrorKind::Unavailable,
+                        format!("cannot remove {}", stale.display()),
+                    )
+                    .caused_by(&error));
+                }
+            }
+        }
+        // SQLite gives the WAL and its index the modes of the main file.
+        private_file(&unfinished)?;
+        let identity = Identity {
+            store: manifest.store.clone(),
+            shard,
+            shards: new.shards,
+            placement: new.placement,
+            created: now,
+        };
+        conn::create(&unfinished, &identity)?;
+        fs::rename(&unfinished, &path).or_fail(ErrorKind::Unavailable, || {
+            format!("cannot make {}", path.display())
+        })?;
+    }
+    Ok(manifest)
+}
+
+fn private_file(path: &Path) -> Result<File> {
+    OpenOptions::new()
+        .create(true)
+        .truncate(true)
+        .write(true)
+        .mode(0o600)
+        .open(path)
+        .or_fail(ErrorKind::Unavailable, || {
+            format!("cannot make {}", path.display())
+        })
+}
+
+fn write_manifest(root: &Path, manifest: &Manifest) -> Result<()> {
+    let failed = || format!("cannot write the manifest in {}", root.display());
+    let text = toml::to_string(manifest).or_fail(ErrorKind::Internal, failed)?;
+    let unfinished = root.join("fairq.toml.new");
+    let mut file = private_file(&unfinished)?;
+    file.write_all(text.as_bytes())
+        .or_fail(ErrorKind::Unavailable, failed)?;
+    file.sync_all().or_fail(ErrorKind::Unavailable, failed)?;
+    fs::rename(&unfinished, root.join(MANIFEST)).or_fail(ErrorKind::Unavailable, failed)?;
+    // The names themselves must survive a power cut: an acknowledged step is worth nothing in a
+    // file that nobody finds.
+    File::open(root)
+        .and_then(|directory| directory.sync_all())
+        .or_fail(ErrorKind::Unavailable, failed)
+}

@@ -1,0 +1,177 @@
+//! Granting steps to runners, and taking them back from dead ones.
+
+use super::SqliteStore;
+use super::row::{self, EnvCache, SELECT_STEP, StepRow};
+use super::settle::{Try, end_running, record_try};
+use super::tx::{Counter, ReadyRow, Tx};
+use super::writer::Durability;
+use crate::error::Result;
+use crate::model::{
+    Candidate, Claim, Ending, LocalId, LostRun, OnLost, RunnerId, ShardId, StepId, StepState,
+    Timestamp,
+};
+use crate::store::{Claims, Lease};
+
+impl Claims for SqliteStore {
+    fn claim(
+        &self,
+        shard: ShardId,
+        candidates: &[Candidate],
+        lease: Lease,
+        now: Timestamp,
+    ) -> Result<Vec<Option<Claim>>> {
+        let shard = self.shard(shard)?;
+        let envs = shard.envs();
+        let candidates = candidates.to_vec();
+        shard.write(self.durability, move |tx| {
+            candidates
+                .iter()
+                .map(|candidate| claim(tx, &envs, candidate, lease, now))
+                .collect()
+        })
+    }
+
+    fn renew(&self, shard: ShardId, lease: Lease) -> Result<()> {
+        // A lease is a hint for times when locks cannot be asked: it need not survive a power cut.
+        self.shard(shard)?.write(Durability::Normal, move |tx| {
+            tx.prepare("UPDATE running SET lease = ?2 WHERE runner = ?1 AND lease < ?2")?
+                .execute((lease.runner.get(), lease.until.millis()))
+                .map(drop)
+        })
+    }
+
+    fn holders(&self, shard: ShardId) -> Result<Vec<Lease>> {
+        self.shard(shard)?.read(|connection| {
+            connection
+                .prepare_cached("SELECT runner, max(lease) FROM running GROUP BY runner")?
+                .query_map([], |row| {
+                    Ok(Lease {
+                        runner: row::runner(row, 0)?,
+                        until: row::timestamp(row, 1)?,
+                    })
+                })?
+                .collect()
+        })
+    }
+
+    fn reclaim(&self, shard: ShardId, dead: RunnerId, now: Timestamp) -> Result<Vec<LostRun>> {
+        let on = self.shard(shard)?;
+        on.write(self.durability, move |tx| {
+            let held: Vec<(LocalId, u32)> = tx
+                .prepare("SELECT id, fence FROM running WHERE runner = ?1 ORDER BY id")?
+                .query_map([dead.get()], |row| Ok((row::local(row, 0)?, row.get(1)?)))?
+                .collect::<rusqlite::Result<_>>()?;
+            held.into_iter()
+                .map(|(id, fence)| {
+                    let state = take_back(tx, id, dead, fence, now)?;
+                    Ok(LostRun {
+                        id: StepId::new(shard, id),
+                        runner: dead,
+                        state,
+                    })
+                })
+                .collect()
+        })
+    }
+}
+
+fn claim(
+    tx: &Tx<'_>,
+    envs: &EnvCache,
+    candidate: &Candidate,
+    lease: Lease,
+    now: Timestamp,
+) -> rusqlite::Result<Option<Claim>> {
+    let id = candidate.id.local;
+    let Some(ready) = tx.take_ready(candidate.band, &candidate.key, id)? else {
+        return Ok(None);
+    };
+    let (fence, attempt) = (ready.fence + 1, ready.attempt + 1);
+    tx.prepare(
+        "INSERT INTO running(id, runner, fence, attempt, since, claimed, lease)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+    )?
+    .execute((
+        id.get(),
+        lease.runner.get(),
+        fence,
+        attempt,
+        ready.since.millis(),
+        now.millis(),
+        lease.until.millis(),
+    ))?;
+    let step = step(tx, id)?;
+    let env = envs.get(tx.connection(), step.env)?;
+    Ok(Some(Claim {
+        id: candidate.id,
+        runner: lease.runner,
+        fence,
+        attempt,
+        band: step.band,
+        key: step.key,
+        name: step.name,
+        command: step.command,
+        cwd: step.cwd,
+        env,
+        policy: step.policy,
+        since: ready.since,
+        claimed: now,
+    }))
+}
+
+fn step(tx: &Tx<'_>, id: LocalId) -> rusqlite::Result<StepRow> {
+    tx.prepare(SELECT_STEP)?
+        .query_row([id.get()], |row| StepRow::read(row, 0))
+}
+
+/// Takes one step back from a dead runner as its policy says.
+fn take_back(
+    tx: &Tx<'_>,
+    id: LocalId,
+    dead: RunnerId,
+    fence: u32,
+    now: Timestamp,
+) -> rusqlite::Result<StepState> {
+    let step = step(tx, id)?;
+    let held = end_running(tx, id, dead, fence)?.ok_or(rusqlite::Error::QueryReturnedNoRows)?;
+    let lost = Try {
+        id,
+        runner: dead,
+        fence,
+        attempt: held.attempt,
+        worker: 0,
+        since: held.since,
+        claimed: held.claimed,
+        started: None,
+        ended: now,
+        ending: &Ending::Lost,
+    };
+    match step.policy.on_lost {
+        OnLost::Retry => {
+            record_try(tx, &lost, None)?;
+            tx.put_ready(
+                step.band,
+                &step.key,
+                id,
+                ReadyRow {
+                    since: held.since,
+                    weight: step.weight,
+                    attempt: held.attempt - 1,
+                    fence,
+                },
+            )?;
+            Ok(StepState::Ready)
+        }
+        OnLost::Fail => {
+            record_try(tx, &lost, Some(StepState::Failed))?;
+            Ok(StepState::Failed)
+        }
+        OnLost::Hold => {
+            record_try(tx, &lost, None)?;
+            tx.prepare("INSERT INTO held(id, since, attempt, fence) VALUES (?1, ?2, ?3, ?4)")?
+                .execute((id.get(), now.millis(), held.attempt, fence))?;
+            tx.count(Counter::Held, 1);
+            Ok(StepState::Held)
+        }
+    }
+}

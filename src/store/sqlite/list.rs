@@ -1,0 +1,166 @@
+//! Listing steps: one statement a state, made for the filter.
+
+use rusqlite::types::Value;
+
+use super::read::{Found, all_of};
+use super::shard::Shard;
+use crate::error::Result;
+use crate::model::StepState;
+use crate::store::{Filter, Order, StepView};
+
+/// Returns the steps of one shard that match, at least all those that can be among the first
+/// `limit` of all shards; in no order.
+pub(super) fn list(shard: &Shard, filter: &Filter) -> Result<Vec<StepView>> {
+    let ranges: Vec<(i64, i64)> = filter
+        .ids
+        .iter()
+        .filter(|(of, ..)| *of == shard.id())
+        .map(|(_, first, last)| (*first, *last))
+        .collect();
+    if ranges.is_empty() && !filter.ids.is_empty() {
+        return Ok(Vec::new());
+    }
+    shard.read(|connection| {
+        let transaction = connection.unchecked_transaction()?;
+        let mut views = Vec::new();
+        for state in tables(filter) {
+            let (sql, values) = statement(state, filter, &ranges);
+            let mut statement = transaction.prepare_cached(&sql)?;
+            let found = statement
+                .query_map(rusqlite::params_from_iter(values), |row| {
+                    Found::read(row, state)
+                })?
+                .collect::<rusqlite::Result<Vec<_>>>()?;
+            for one in found {
+                views.push(one.complete(&transaction, shard)?);
+            }
+        }
+        Ok(views)
+    })
+}
+
+/// Returns one state for each statement that is needed.
+fn tables(filter: &Filter) -> Vec<StepState> {
+    let wanted = |state: StepState| filter.states.is_empty() || filter.states.contains(&state);
+    let mut states: Vec<StepState> = StepState::ALL
+        .into_iter()
+        .filter(|state| !state.is_final() && wanted(*state))
+        .collect();
+    let finals: Vec<StepState> = StepState::ALL
+        .into_iter()
+        .filter(|state| state.is_final() && wanted(*state))
+        .collect();
+    if finals.len() == 3 {
+        // All three stand in one table: one statement without a condition on the state.
+        states.push(StepState::Succeeded);
+    } else {
+        states.extend(finals);
+    }
+    states
+}
+
+fn statement(state: StepState, filter: &Filter, ranges: &[(i64, i64)]) -> (String, Vec<Value>) {
+    let (alias, order) = order(state, filter.order);
+    let mut conditions = Vec::new();
+    let mut values = Vec::new();
+    if let Some(number) = final_number(state, filter) {
+        // A literal: only so can the index of dead letters be used.
+        conditions.push(format!("e.state = {number}"));
+    }
+    if !ranges.is_empty() {
+        let parts: Vec<String> = ranges
+            .iter()
+            .map(|(first, last)| format!("{alias}.id BETWEEN {first} AND {last}"))
+            .collect();
+        conditions.push(format!("({})", parts.join(" OR ")));
+    }
+    let mut one_of = |column: &str, wanted: Vec<Value>| {
+        if !wanted.is_empty() {
+            let marks = vec!["?"; wanted.len()].join(", ");
+            conditions.push(format!("{column} IN ({marks})"));
+            values.extend(wanted);
+        }
+    };
+    one_of(
+        "s.key",
+        filter
+            .keys
+            .iter()
+            .map(|key| Value::from(key.as_str().to_owned()))
+            .collect(),
+    );
+    one_of(
+        "s.band",
+        filter
+            .bands
+            .iter()
+            .map(|band| Value::from(band.get()))
+            .collect(),
+    );
+    if !filter.tags.is_empty() {
+        let marks = vec!["?"; filter.tags.len()].join(", ");
+        conditions.push(format!(
+            "{alias}.id IN (SELECT id FROM tags WHERE tag IN ({marks}))"
+        ));
+        values.extend(filter.tags.iter().map(|tag| Value::from(tag.clone())));
+    }
+    let mut sql = all_of(state).to_owned();
+    if !conditions.is_empty() {
+        sql.push_str(" WHERE ");
+        sql.push_str(&conditions.join(" AND "));
+    }
+    sql.push_str(" ORDER BY ");
+    sql.push_str(order);
+    if let Some(limit) = filter.limit {
+        sql.push_str(" LIMIT ?");
+        values.push(Value::from(i64::try_from(limit).unwrap_or(i64::MAX)));
+    }
+    (sql, values)
+}
+
+/// Returns the alias of a state's table, and the order in which its first rows are the ones to show.
+fn order(state: StepState, order: Order) -> (&'static str, &'static str) {
+    match (state, order) {
+        (StepState::Running, Order::Relevance) => ("u", "u.claimed, u.id"),
+        (StepState::Running, Order::Id) => ("u", "u.id"),
+        (StepState::Running, Order::Newest) => ("u", "u.id DESC"),
+        (StepState::Ready, Order::Relevance) => ("r", "r.band, r.since, r.id"),
+        (StepState::Ready, Order::Id) => ("r", "r.id"),
+        (StepState::Ready, Order::Newest) => ("r", "r.id DESC"),
+        (StepState::Delayed, Order::Id) => ("d", "d.id"),
+        (StepState::Delayed, Order::Relevance | Order::Newest) => ("d", "d.id DESC"),
+        (StepState::Held, Order::Id) => ("h", "h.id"),
+        (StepState::Held, Order::Relevance | Order::Newest) => ("h", "h.id DESC"),
+        (StepState::Succeeded | StepState::Failed | StepState::Cancelled, Order::Id) => {
+            ("e", "e.id")
+        }
+        (
+            StepState::Succeeded | StepState::Failed | StepState::Cancelled,
+            Order::Relevance | Order::Newest,
+        ) => ("e", "e.id DESC"),
+    }
+}
+
+/// Returns the number of a final state in `done`; `None` where the statement wants all three.
+fn final_number(state: StepState, filter: &Filter) -> Option<u8> {
+    let all = filter.states.is_empty()
+        || [
+            StepState::Succeeded,
+            StepState::Failed,
+            StepState::Cancelled,
+        ]
+        .iter()
+        .all(|one| filter.states.contains(one));
+    match state {
+        StepState::Succeeded if !all => Some(0),
+        StepState::Failed if !all => Some(1),
+        StepState::Cancelled if !all => Some(2),
+        StepState::Succeeded
+        | StepState::Failed
+        | StepState::Cancelled
+        | StepState::Running
+        | StepState::Ready
+        | StepState::Delayed
+        | StepState::Held => None,
+    }
+}

@@ -1,0 +1,202 @@
+//! Recording what became of a try.
+
+use std::os::unix::ffi::OsStrExt as _;
+use std::sync::Arc;
+
+use rusqlite::OptionalExtension as _;
+
+use super::SqliteStore;
+use super::row;
+use super::tx::{Counter, ReadyRow, Tx};
+use crate::model::{
+    Captured, Ending, Finished, LocalId, RunnerId, Settled, Settlement, ShardId, StepState,
+    Timestamp, Verdict, Weight,
+};
+use crate::store::{AfterSettle, Settle};
+
+impl Settle for SqliteStore {
+    fn settle(&self, shard: ShardId, settlements: Arc<[Settlement]>, after: AfterSettle) {
+        match self.shard(shard) {
+            Ok(shard) => shard.submit(
+                self.durability,
+                move |tx| settlements.iter().map(|one| settle(tx, one)).collect(),
+                after,
+            ),
+            Err(error) => after(Err(error)),
+        }
+    }
+}
+
+/// A row of `running` that was taken out.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Held {
+    pub(super) attempt: u32,
+    pub(super) since: Timestamp,
+    pub(super) claimed: Timestamp,
+}
+
+/// Takes a step out of `running` if this claim still holds it. The fence of every late write.
+pub(super) fn end_running(
+    tx: &Tx<'_>,
+    id: LocalId,
+    runner: RunnerId,
+    fence: u32,
+) -> rusqlite::Result<Option<Held>> {
+    tx.prepare(
+        "DELETE FROM running WHERE id = ?1 AND runner = ?2 AND fence = ?3
+         RETURNING attempt, since, claimed",
+    )?
+    .query_row((id.get(), runner.get(), fence), |row| {
+        Ok(Held {
+            attempt: row.get(0)?,
+            since: row::timestamp(row, 1)?,
+            claimed: row::timestamp(row, 2)?,
+        })
+    })
+    .optional()
+}
+
+/// A try that is over, as it is recorded.
+#[derive(Debug)]
+pub(super) struct Try<'t> {
+    pub(super) id: LocalId,
+    pub(super) runner: RunnerId,
+    pub(super) fence: u32,
+    pub(super) attempt: u32,
+    pub(super) worker: u32,
+    pub(super) since: Timestamp,
+    pub(super) claimed: Timestamp,
+    pub(super) started: Option<Timestamp>,
+    pub(super) ended: Timestamp,
+    pub(super) ending: &'t Ending,
+}
+
+/// Records a try: as the step's last one where it leads to a final state, else among the attempts.
+pub(super) fn record_try(
+    tx: &Tx<'_>,
+    one: &Try<'_>,
+    state: Option<StepState>,
+) -> rusqlite::Result<()> {
+    let (kind, code, reason) = row::ending_columns(one.ending);
+    let columns = (
+        one.id.get(),
+        one.fence,
+        one.attempt,
+        one.runner.get(),
+        one.worker,
+        one.since.millis(),
+        one.claimed.millis(),
+        one.started.map(Timestamp::millis),
+        one.ended.millis(),
+        kind,
+        code,
+        reason,
+    );
+    let (sql, counter) = match state {
+        Some(StepState::Succeeded) => (DONE_SUCCEEDED, Some(Counter::Succeeded)),
+        Some(StepState::Failed) => (DONE_FAILED, Some(Counter::Failed)),
+        Some(StepState::Cancelled) => (DONE_CANCELLED, Some(Counter::Cancelled)),
+        None
+        | Some(StepState::Running | StepState::Ready | StepState::Delayed | StepState::Held) => {
+            (TRY, None)
+        }
+    };
+    tx.prepare(sql)?.execute(columns)?;
+    if let Some(counter) = counter {
+        tx.count(counter, 1);
+    }
+    Ok(())
+}
+
+macro_rules! insert_try {
+    ($table:literal, $state:literal, $value:literal) => {
+        concat!(
+            "INSERT INTO ",
+            $table,
+            "(",
+            $state,
+            "id, fence, attempt, runner, worker, since, claimed, started, ended, ending, code, reason)
+             VALUES (",
+            $value,
+            "?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)"
+        )
+    };
+}
+
+const DONE_SUCCEEDED: &str = insert_try!("done", "state, ", "0, ");
+const DONE_FAILED: &str = insert_try!("done", "state, ", "1, ");
+const DONE_CANCELLED: &str = insert_try!("done", "state, ", "2, ");
+const TRY: &str = insert_try!("attempts", "", "");
+
+fn settle(tx: &Tx<'_>, settlement: &Settlement) -> rusqlite::Result<Settled> {
+    let finished = &settlement.finished;
+    let id = finished.id.local;
+    let Some(held) = end_running(tx, id, finished.runner, finished.fence)? else {
+        return Ok(Settled::Fenced);
+    };
+    let one = Try {
+        id,
+        runner: finished.runner,
+        fence: finished.fence,
+        attempt: held.attempt,
+        worker: finished.worker,
+        since: held.since,
+        claimed: held.claimed,
+        started: finished.started,
+        ended: finished.ended,
+        ending: &finished.ending,
+    };
+    match settlement.verdict {
+        Verdict::Succeeded => record_try(tx, &one, Some(StepState::Succeeded))?,
+        Verdict::Failed => record_try(tx, &one, Some(StepState::Failed))?,
+        Verdict::GiveBack => {
+            record_try(tx, &one, None)?;
+            give_back(tx, id, held, finished.fence)?;
+        }
+    }
+    keep_output(tx, finished)?;
+    Ok(Settled::Recorded)
+}
+
+/// Puts a step back among the due, with its age and without counting the try.
+fn give_back(tx: &Tx<'_>, id: LocalId, held: Held, fence: u32) -> rusqlite::Result<()> {
+    let (band, key, weight) = tx
+        .prepare("SELECT band, key, weight FROM steps WHERE id = ?1")?
+        .query_row([id.get()], |row| {
+            Ok((
+                row::band(row, 0)?,
+                row::key(row, 1)?,
+                Weight::or_one(row.get(2)?),
+            ))
+        })?;
+    let ready = ReadyRow {
+        since: held.since,
+        weight,
+        attempt: held.attempt - 1,
+        fence,
+    };
+    tx.put_ready(band, &key, id, ready)
+}
+
+fn keep_output(tx: &Tx<'_>, finished: &Finished) -> rusqlite::Result<()> {
+    for (stream, captured) in [(0, &finished.stdout), (1, &finished.stderr)] {
+        let (bytes, path, size) = match captured {
+            Captured::Empty => continue,
+            Captured::Inline(bytes) => (Some(bytes.as_slice()), None, bytes.len() as u64),
+            Captured::File { path, size } => (None, Some(path.as_os_str().as_bytes()), *size),
+        };
+        tx.prepare(
+            "INSERT INTO output(id, fence, stream, bytes, path, size)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+        )?
+        .execute((
+            finished.id.local.get(),
+            finished.fence,
+            stream,
+            bytes,
+            path,
+            size.cast_signed(),
+        ))?;
+    }
+    Ok(())
+}

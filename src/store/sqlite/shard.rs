@@ -1,0 +1,212 @@
+//! One shard as this process sees it: where it reads and where it writes.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use rusqlite::Connection;
+
+use super::checkpoint::Checkpointer;
+use super::conn::{self, Use};
+use super::layout::{Manifest, shard_path};
+use super::pool::{PoolStats, ReadPool};
+use super::row::EnvCache;
+use super::tx::Tx;
+use super::writer::{self, Durability, Writer};
+use crate::ambient::Clock;
+use crate::error::Result;
+use crate::model::ShardId;
+
+/// How many connections read at once: the refiller, and a few for people.
+const READERS: u32 = 4;
+
+#[derive(Debug)]
+enum Writing {
+    /// A thread that groups, started at the first write.
+    Thread(OnceLock<Writer>, Arc<Checkpointer>),
+    /// The caller's own thread, one at a time.
+    Here(Mutex<Option<(Connection, Durability)>>),
+}
+
+/// One shard of an open store.
+#[derive(Debug)]
+pub(super) struct Shard {
+    id: ShardId,
+    path: PathBuf,
+    manifest: Manifest,
+    readers: ReadPool,
+    writing: Writing,
+    starting: Mutex<()>,
+    watch: Mutex<Option<Connection>>,
+    envs: Arc<EnvCache>,
+}
+
+impl Shard {
+    pub(super) fn new(
+        root: &Path,
+        id: ShardId,
+        manifest: &Manifest,
+        checkpointer: Option<Arc<Checkpointer>>,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        let path = shard_path(root, id);
+        let writing = match checkpointer {
+            Some(checkpointer) => Writing::Thread(OnceLock::new(), checkpointer),
+            None => Writing::Here(Mutex::new(None)),
+        };
+        Self {
+            id,
+            readers: ReadPool::new(&path, id, manifest, READERS, clock),
+            path,
+            manifest: manifest.clone(),
+            writing,
+            starting: Mutex::new(()),
+            watch: Mutex::new(None),
+            envs: Arc::default(),
+        }
+    }
+
+    pub(super) const fn id(&self) -> ShardId {
+        self.id
+    }
+
+    /// Returns the environments of this shard that were read lately.
+    pub(super) fn envs(&self) -> Arc<EnvCache> {
+        Arc::clone(&self.envs)
+    }
+
+    pub(super) fn pool_stats(&self) -> PoolStats {
+        self.readers.stats()
+    }
+
+    pub(super) fn resize_pool(&self, readers: u32) {
+        self.readers.resize(readers);
+    }
+
+    /// Reads, in one transaction if `read` asks for one.
+    pub(super) fn read<T>(
+        &self,
+        read: impl FnOnce(&Connection) -> rusqlite::Result<T>,
+    ) -> Result<T> {
+        let lent = self.readers.get()?;
+        read(&lent).map_err(|error| conn::failed(&error, self.id, &self.path))
+    }
+
+    /// Reads on the connection that `data_version` is asked of: it must always be the same one.
+    pub(super) fn watch<T>(
+        &self,
+        read: impl FnOnce(&Connection) -> rusqlite::Result<T>,
+    ) -> Result<T> {
+        let mut watch = self.watch.lock().unwrap_or_else(PoisonError::into_inner);
+        let connection = match watch.take() {
+            Some(connection) => connection,
+            None => conn::open(&self.path, self.id, &self.manifest, Use::Read)?,
+        };
+        let value = read(&connection).map_err(|error| conn::failed(&error, self.id, &self.path))?;
+        // Kept only while it answers: after an error the next call opens the file anew.
+        *watch = Some(connection);
+        Ok(value)
+    }
+
+    /// Writes in one transaction, perhaps together with others, and waits for it.
+    pub(super) fn write<T, F>(&self, durability: Durability, mut work: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: FnMut(&Tx<'_>) -> rusqlite::Result<T> + Send + 'static,
+    {
+        match &self.writing {
+            Writing::Thread(writer, checkpointer) => {
+                self.writer(writer, checkpointer)?.write(durability, work)
+            }
+            Writing::Here(connection) => self.write_here(connection, durability, |tx| work(tx)),
+        }
+    }
+
+    /// Writes in one transaction, perhaps together with others, and calls `done` afterwards.
+    pub(super) fn submit<T, F, D>(&self, durability: Durability, mut work: F, done: D)
+    where
+        T: Send + 'static,
+        F: FnMut(&Tx<'_>) -> rusqlite::Result<T> + Send + 'static,
+        D: FnOnce(Result<T>) + Send + 'static,
+    {
+        match &self.writing {
+            Writing::Thread(writer, checkpointer) => match self.writer(writer, checkpointer) {
+                Ok(writer) => writer.submit(durability, work, done),
+                Err(error) => done(Err(error)),
+            },
+            Writing::Here(connection) => {
+                done(self.write_here(connection, durability, |tx| work(tx)));
+            }
+        }
+    }
+
+    /// Opens a transaction in the caller's own hands, for writes that span shards. Only in a
+    /// process that visits.
+    pub(super) fn own_connection(&self) -> Result<Connection> {
+        conn::open(&self.path, self.id, &self.manifest, Use::Visit)
+    }
+
+    /// Turns an error of SQLite on this shard into one of ours.
+    pub(super) fn failed(&self, error: &rusqlite::Error) -> crate::error::Error {
+        conn::failed(error, self.id, &self.path)
+    }
+
+    fn writer<'s>(
+        &self,
+        slot: &'s OnceLock<Writer>,
+        checkpointer: &Arc<Checkpointer>,
+    ) -> Result<&'s Writer> {
+        if let Some(writer) = slot.get() {
+            return Ok(writer);
+        }
+        // One at a time: two writers of one process would fight for the lock.
+        let _starting = self.starting.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(writer) = slot.get() {
+            return Ok(writer);
+        }
+        let connection = conn::open(&self.path, self.id, &self.manifest, Use::Write)?;
+        let writer = Writer::start(
+            self.id,
+            self.path.clone(),
+            connection,
+            Arc::clone(checkpointer),
+        )?;
+        Ok(slot.get_or_init(|| writer))
+    }
+
+    fn write_here<T>(
+        &self,
+        slot: &Mutex<Option<(Connection, Durability)>>,
+        durability: Durability,
+        work: impl FnOnce(&Tx<'_>) -> rusqlite::Result<T>,
+    ) -> Result<T> {
+        let mut held = slot.lock().unwrap_or_else(PoisonError::into_inner);
+        let (connection, mut level) = match held.take() {
+            Some(open) => open,
+            None => (
+                conn::open(&self.path, self.id, &self.manifest, Use::Visit)?,
+                Durability::Normal,
+            ),
+        };
+        let value = transact(&connection, &mut level, durability, work)
+            .map_err(|error| self.failed(&error))?;
+        *held = Some((connection, level));
+        Ok(value)
+    }
+}
+
+fn transact<T>(
+    connection: &Connection,
+    level: &mut Durability,
+    durability: Durability,
+    work: impl FnOnce(&Tx<'_>) -> rusqlite::Result<T>,
+) -> rusqlite::Result<T> {
+    writer::set_durability(connection, level, durability)?;
+    let tx = Tx::begin(connection)?;
+    match work(&tx) {
+        Ok(value) => tx.commit().map(|()| value),
+        Err(error) => {
+            tx.roll_back();
+            Err(error)
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! The questions of a refill. Each statement searches one key range and sorts nothing; a test holds
+//! them to it.
+
+use rusqlite::{CachedStatement, Connection, OptionalExtension as _};
+
+use super::SqliteStore;
+use super::row;
+use super::tx::{Counter, ReadyRow, Tx};
+use super::writer::Durability;
+use crate::error::Result;
+use crate::model::{Band, LocalId, ShardId, Timestamp, Weight};
+use crate::store::{Supply, Want};
+use crate::tally::{ShardTally, Tally};
+
+/// The best band and what each key has there.
+pub(super) const TALLY: &str = "SELECT band, key, n, since, weight FROM tally
+      WHERE band = (SELECT min(band) FROM tally) ORDER BY key";
+/// A key's oldest due steps.
+pub(super) const FETCH: &str =
+    "SELECT id FROM ready WHERE band = ?1 AND key = ?2 ORDER BY id LIMIT ?3";
+/// What has become due, oldest first.
+pub(super) const COME_DUE: &str = "SELECT d.id, d.due, d.attempt, d.fence, s.band, s.key, s.weight
+       FROM delayed d CROSS JOIN steps s ON s.id = d.id
+      WHERE d.due <= ?1 ORDER BY d.due, d.id LIMIT 1000";
+/// When the next step falls due.
+pub(super) const NEXT_DUE: &str = "SELECT due FROM delayed ORDER BY due LIMIT 1";
+
+impl Supply for SqliteStore {
+    fn promote(&self, shard: ShardId, now: Timestamp) -> Result<Option<Timestamp>> {
+        let shard = self.shard(shard)?;
+        loop {
+            let next = shard.watch(next_due)?;
+            if next.is_none_or(|due| due > now) {
+                return Ok(next);
+            }
+            // In portions: a writer that moves a million steps at once holds everybody up.
+            shard.write(Durability::Normal, move |tx| promote(tx, now))?;
+        }
+    }
+
+    fn version(&self, shard: ShardId) -> Result<u64> {
+        self.shard(shard)?.watch(|connection| {
+            connection
+                .prepare_cached("PRAGMA data_version")?
+                .query_row([], |row| row.get::<_, i64>(0))
+                .map(i64::cast_unsigned)
+        })
+    }
+
+    fn tally(&self, shard: ShardId) -> Result<ShardTally> {
+        self.shard(shard)?.watch(tally)
+    }
+
+    fn fetch(&self, shard: ShardId, band: Band, wants: &[Want]) -> Result<Vec<Vec<LocalId>>> {
+        self.shard(shard)?.watch(|connection| {
+            // One transaction: all keys are seen at one moment, and the log is locked once.
+            let transaction = connection.unchecked_transaction()?;
+            let mut statement = transaction.prepare_cached(FETCH)?;
+            let lists = wants
+                .iter()
+                .map(|want| fetch_key(&mut statement, band, want))
+                .collect::<rusqlite::Result<Vec<_>>>()?;
+            drop(statement);
+            transaction.finish()?;
+            Ok(lists)
+        })
+    }
+}
+
+fn next_due(connection: &Connection) -> rusqlite::Result<Option<Timestamp>> {
+    connection
+        .prepare_cached(NEXT_DUE)?
+        .query_row([], |row| row::timestamp(row, 0))
+        .optional()
+}
+
+fn promote(tx: &Tx<'_>, now: Timestamp) -> rusqlite::Result<()> {
+    let mut statement = tx.prepare(COME_DUE)?;
+    let due = statement
+        .query_map([now.millis()], |row| {
+            let ready = ReadyRow {
+                since: row::timestamp(row, 1)?,
+                attempt: row.get(2)?,
+                fence: row.get(3)?,
+                weight: Weight::or_one(row.get(6)?),
+            };
+            Ok((
+                row::local(row, 0)?,
+                row::band(row, 4)?,
+                row::key(row, 5)?,
+                ready,
+            ))
+        })?
+        .collect::<rusqlite::Result<Vec<_>>>()?;
+    let mut remove = tx.prepare("DELETE FROM delayed WHERE id = ?1")?;
+    for (id, band, key, ready) in &due {
+        remove.execute([id.get()])?;
+        tx.put_ready(*band, key, *id, *ready)?;
+    }
+    tx.count(Counter::Delayed, -i64::try_from(due.len()).unwrap_or(0));
+    Ok(())
+}
+
+/// Reads the tally of one shard.
+pub(super) fn tally(connection: &Connection) -> rusqlite::Result<ShardTally> {
+    let mut statement = connection.prepare_cached(TALLY)?;
+    let mut rows = statement.query([])?;
+    let mut band = None;
+    let mut keys = Vec::new();
+    while let Some(row) = rows.next()? {
+        band = Some(row::band(row, 0)?);
+        keys.push(Tally {
+            key: row::key(row, 1)?,
+            count: u32::try_from(row.get::<_, i64>(2)?).unwrap_or(u32::MAX),
+            since: row::timestamp(row, 3)?,
+            weight: Weight::or_one(row.get(4)?),
+        });
+    }
+    Ok(band.map_or_else(ShardTally::nothing, |band| ShardTally::new(band, keys)))
+}
+
+fn fetch_key(
+    statement: &mut CachedStatement<'_>,
+    band: Band,
+    want: &Want,
+) -> rusqlite::Result<Vec<LocalId>> {
+    statement
+        .query_map((band.get(), want.key.as_str(), want.count), |row| {
+            row::local(row, 0)
+        })?
+        .collect()
+}
