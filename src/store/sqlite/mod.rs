@@ -127,7 +127,7 @@ impl SqliteStore {
                     shard,
                     &manifest,
                     checkpointer.clone(),
-                    Arc::clone(&clock),
+                    Arc::clone(clock),
                 )
             })
             .collect();

@@ -1,0 +1,226 @@
+//! What became of each step: from an ending to a recorded outcome.
+//!
+//! The crew hands over tries that are over and goes on with the next step; the verdict is written by
+//! the shard's writer, grouped with whatever else waits there. A settlement that cannot be written is
+//! kept and written again, growing slowly apart: the write is repeated, the work never.
+
+pub mod verdict;
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use crate::ambient::Clock;
+use crate::error::Result;
+use crate::event::{Event, Sink};
+use crate::model::{Finished, Settled, Settlement, ShardId, StepId, StepState, Verdict};
+use crate::store::Settle;
+
+/// Between the tries to write a settlement: the first, and the most.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// Told of every outcome that is recorded, by the writer's thread: it must not block.
+pub type OnSettled = Box<dyn Fn(StepId, StepState) + Send + Sync>;
+
+/// A settlement that waits to be written again.
+#[derive(Debug)]
+struct Kept {
+    shard: ShardId,
+    settlements: Arc<[Settlement]>,
+    pause: Duration,
+    /// On the monotonic clock.
+    again_at: Duration,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Handed over and not yet recorded, those that are kept included.
+    open: usize,
+    kept: VecDeque<Kept>,
+    /// Whether the thread that writes again is there.
+    writing_again: bool,
+    closed: bool,
+}
+
+/// Writes outcomes. Shared by all workers.
+pub struct Completer {
+    settle: Arc<dyn Settle>,
+    clock: Arc<dyn Clock>,
+    sink: Arc<dyn Sink>,
+    on_settled: OnSettled,
+    state: Mutex<State>,
+    changed: Condvar,
+    me: Weak<Self>,
+}
+
+impl std::fmt::Debug for Completer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Completer").field("state", &self.state).finish_non_exhaustive()
+    }
+}
+
+impl Completer {
+    /// Returns a completer with nothing to do.
+    pub fn new(
+        settle: Arc<dyn Settle>,
+        clock: Arc<dyn Clock>,
+        sink: Arc<dyn Sink>,
+        on_settled: OnSettled,
+    ) -> Arc<Self> {
+        Arc::new_cyclic(|me| Self {
+            settle,
+            clock,
+            sink,
+            on_settled,
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            me: Weak::clone(me),
+        })
+    }
+
+    /// Takes over a try that is over. Returns at once.
+    pub fn accept(&self, finished: Finished) {
+        let verdict = verdict::verdict(&finished.ending);
+        let shard = finished.id.shard;
+        self.lock().open += 1;
+        self.write(shard, Arc::new([Settlement { finished, verdict }]), FIRST_PAUSE);
+    }
+
+    /// Returns how many outcomes are not recorded yet.
+    pub fn open(&self) -> usize {
+        self.lock().open
+    }
+
+    /// Waits until every outcome is recorded, or `limit` is over; `true` if none is open any more.
+    pub fn flush(&self, limit: Duration) -> bool {
+        let until = self.clock.monotonic() + limit;
+        let mut state = self.lock();
+        while state.open > 0 {
+            let left = until.saturating_sub(self.clock.monotonic());
+            if left.is_zero() {
+                return false;
+            }
+            state =
+                self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        true
+    }
+
+    /// Ends the thread that writes again, if there is one. What it keeps is given up: its steps come
+    /// back as those of a dead runner.
+    pub fn close(&self) {
+        self.lock().closed = true;
+        self.changed.notify_all();
+    }
+
+    fn write(&self, shard: ShardId, settlements: Arc<[Settlement]>, pause: Duration) {
+        let Some(me) = self.me.upgrade() else { return };
+        let told = Arc::clone(&settlements);
+        self.settle.settle(
+            shard,
+            settlements,
+            Box::new(move |outcome| me.written(shard, told, pause, outcome)),
+        );
+    }
+
+    fn written(
+        self: &Arc<Self>,
+        shard: ShardId,
+        settlements: Arc<[Settlement]>,
+        pause: Duration,
+        outcome: Result<Vec<Settled>>,
+    ) {
+        match outcome {
+            Ok(settled) => {
+                for (settlement, settled) in settlements.iter().zip(settled) {
+                    self.tell(settlement, settled);
+                }
+                self.lock().open -= settlements.len();
+                self.changed.notify_all();
+            }
+            Err(error) => {
+                self.sink.emit(
+                    self.clock.now(),
+                    &Event::SettleDelayed {
+                        shard,
+                        outcomes: settlements.len(),
+                        error: error.to_string(),
+                    },
+                );
+                self.keep(Kept {
+                    shard,
+                    settlements,
+                    pause: (pause * 2).min(LONGEST_PAUSE),
+                    again_at: self.clock.monotonic() + pause,
+                });
+            }
+        }
+    }
+
+    fn tell(&self, settlement: &Settlement, settled: Settled) {
+        let id = settlement.finished.id;
+        let event = match settled {
+            Settled::Fenced => Event::Fenced { id },
+            Settled::Recorded => {
+                let state = match settlement.verdict {
+                    Verdict::Succeeded => StepState::Succeeded,
+                    Verdict::Failed => StepState::Failed,
+                    Verdict::GiveBack => StepState::Ready,
+                };
+                (self.on_settled)(id, state);
+                Event::Settled { id, state }
+            }
+        };
+        self.sink.emit(self.clock.now(), &event);
+    }
+
+    fn keep(self: &Arc<Self>, kept: Kept) {
+        let mut state = self.lock();
+        state.kept.push_back(kept);
+        if !state.writing_again {
+            let me = Arc::clone(self);
+            let thread =
+                std::thread::Builder::new().name("settle-again".to_owned()).spawn(move || me.serve());
+            // Without a thread it stays kept, and the next that fails tries to start one.
+            state.writing_again = thread.is_ok();
+        }
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// Writes kept settlements again when their time has come, until none is left.
+    fn serve(&self) {
+        let mut state = self.lock();
+        loop {
+            let next = state
+                .kept
+                .iter()
+                .enumerate()
+                .min_by_key(|(_, kept)| kept.again_at)
+                .map(|(at, kept)| (at, kept.again_at));
+            let Some((at, again_at)) = next.filter(|_| !state.closed) else {
+                state.writing_again = false;
+                return;
+            };
+            let left = again_at.saturating_sub(self.clock.monotonic());
+            if left.is_zero() {
+                if let Some(kept) = state.kept.remove(at) {
+                    drop(state);
+                    self.write(kept.shard, kept.settlements, kept.pause);
+                    state = self.lock();
+                }
+            } else {
+                state = self
+                    .changed
+                    .wait_timeout(state, left)
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .0;
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

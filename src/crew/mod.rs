@@ -1,0 +1,278 @@
+//! Running the commands: workers that take hints, claim them, run them and report how they ended.
+//!
+//! Always in this order: wait for work holding nothing, take a permit, take a hint without blocking,
+//! claim, run, report. A worker that took its hint before its permit would hold back a hint that a
+//! free one could run; one that took its permit before it waited would hold back the permit.
+
+pub mod capture;
+pub mod child;
+pub mod executor;
+pub mod journal;
+pub mod leftovers;
+pub mod permit;
+pub mod process;
+pub mod program;
+mod roster;
+pub mod shell;
+mod worker;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use self::executor::{Executor, Force};
+use self::permit::Gate;
+use self::roster::Roster;
+use crate::ambient::Clock;
+use crate::cache::CandidateCache;
+use crate::event::Sink;
+use crate::model::{Candidate, Claim, Finished, RunnerId, ShardId, Span};
+use crate::store::Claims;
+
+pub use roster::RunningStep;
+
+/// What the crew tells those who supply it and those who record.
+pub trait Foreman: Send + Sync {
+    /// A hint was taken; `low` if its shard's partition is at its low water.
+    fn took(&self, candidate: &Candidate, low: bool);
+
+    /// A claim was granted.
+    fn claimed(&self, claim: &Claim);
+
+    /// A shard could not be written: whatever is claimed there now will fail too.
+    fn cannot_claim(&self, shard: ShardId, error: &crate::error::Error);
+
+    /// A try is over.
+    fn finished(&self, finished: Finished);
+
+    /// A worker has nothing to do any more.
+    fn idle(&self);
+}
+
+/// What a crew works with.
+#[derive(Clone)]
+pub struct Parts {
+    /// Who it works for.
+    pub runner: RunnerId,
+    /// Where hints come from.
+    pub cache: Arc<CandidateCache>,
+    /// Who grants steps.
+    pub claims: Arc<dyn Claims>,
+    /// What runs them.
+    pub executor: Arc<dyn Executor>,
+    /// Who is told.
+    pub foreman: Arc<dyn Foreman>,
+    /// How long a claim stands where the runner's lock cannot be asked.
+    pub lease: Span,
+    /// The time.
+    pub clock: Arc<dyn Clock>,
+    /// Where events go.
+    pub sink: Arc<dyn Sink>,
+}
+
+impl std::fmt::Debug for Parts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Parts").field("runner", &self.runner).finish_non_exhaustive()
+    }
+}
+
+/// Who is there.
+#[derive(Debug, Default)]
+struct Hands {
+    /// How many there shall be at most.
+    target: usize,
+    /// How many there are.
+    resident: usize,
+    /// How many hold no hint: asleep, at the gate, or not yet running.
+    idle: usize,
+    /// The number of the next one.
+    next: u32,
+    /// Nobody is hired any more.
+    draining: bool,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// How often what happened.
+#[derive(Debug, Default)]
+struct Counts {
+    won: AtomicU64,
+    lost: AtomicU64,
+    failed: AtomicU64,
+    panics: AtomicU64,
+}
+
+/// What a crew is doing.
+#[derive(Clone, Debug, Serialize)]
+pub struct CrewView {
+    /// How many steps may run at once.
+    pub workers: usize,
+    /// How many threads there are.
+    pub resident: usize,
+    /// How many of them have nothing to do.
+    pub idle: usize,
+    /// How many claims were granted.
+    pub claims_won: u64,
+    /// How many hints somebody else had claimed first.
+    pub claims_lost: u64,
+    /// How many claims could not be decided.
+    pub claims_failed: u64,
+    /// How many steps run.
+    pub running: Vec<RunningStep>,
+}
+
+struct Shared {
+    parts: Parts,
+    gate: Gate,
+    roster: Roster,
+    hands: Mutex<Hands>,
+    left: Condvar,
+    counts: Counts,
+}
+
+/// The workers of one runner.
+pub struct Crew {
+    shared: Arc<Shared>,
+}
+
+impl std::fmt::Debug for Crew {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Crew").field("runner", &self.shared.parts.runner).finish_non_exhaustive()
+    }
+}
+
+impl Crew {
+    /// Starts a crew of one; more are hired as there is work, up to `workers`.
+    pub fn start(parts: Parts, workers: usize) -> Self {
+        let shared = Arc::new(Shared {
+            parts,
+            gate: Gate::new(workers),
+            roster: Roster::default(),
+            hands: Mutex::new(Hands { target: workers, ..Hands::default() }),
+            left: Condvar::new(),
+            counts: Counts::default(),
+        });
+        shared.hire();
+        Self { shared }
+    }
+
+    /// Changes how many steps run at once, the cache with it. Running steps go on.
+    pub fn resize(&self, workers: usize) {
+        let mut hands = self.shared.hands();
+        let surplus = hands.resident.saturating_sub(workers);
+        let asked_before = hands.resident.saturating_sub(hands.target);
+        hands.target = workers;
+        drop(hands);
+        self.shared.gate.resize(workers);
+        self.shared.parts.cache.resize(workers);
+        if surplus > asked_before {
+            self.shared.parts.cache.retire(surplus - asked_before);
+        } else {
+            self.shared.parts.cache.recall(asked_before - surplus);
+        }
+        self.shared.hire_if_busy();
+    }
+
+    /// Takes no new work from now on; running steps go on.
+    pub fn drain(&self) {
+        self.shared.hands().draining = true;
+        self.shared.parts.cache.close();
+        self.shared.gate.close();
+    }
+
+    /// Ends all running steps, to be put back. Only after [`Self::drain`].
+    pub fn end_steps(&self, force: Force) -> usize {
+        self.shared.roster.end_all(force)
+    }
+
+    /// Waits until all workers have left, at most for `limit`; `true` if they have.
+    pub fn wait(&self, limit: Duration) -> bool {
+        let clock = &self.shared.parts.clock;
+        let until = clock.monotonic() + limit;
+        let mut hands = self.shared.hands();
+        while hands.resident > 0 {
+            let left = until.saturating_sub(clock.monotonic());
+            if left.is_zero() {
+                return false;
+            }
+            hands =
+                self.shared.left.wait_timeout(hands, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        let threads = std::mem::take(&mut hands.threads);
+        drop(hands);
+        for thread in threads {
+            // A worker catches the panics of its steps; one of its own has been printed already.
+            drop(thread.join());
+        }
+        true
+    }
+
+    /// Returns how many steps run.
+    pub fn running(&self) -> usize {
+        self.shared.roster.len()
+    }
+
+    /// Returns whether nobody holds a hint or a step.
+    pub fn is_idle(&self) -> bool {
+        let hands = self.shared.hands();
+        hands.idle >= hands.resident
+    }
+
+    /// Returns what it is doing.
+    pub fn view(&self) -> CrewView {
+        let running = self.shared.roster.view();
+        let counts = &self.shared.counts;
+        let hands = self.shared.hands();
+        CrewView {
+            workers: hands.target,
+            resident: hands.resident,
+            idle: hands.idle,
+            claims_won: counts.won.load(Ordering::Relaxed),
+            claims_lost: counts.lost.load(Ordering::Relaxed),
+            claims_failed: counts.failed.load(Ordering::Relaxed),
+            running,
+        }
+    }
+}
+
+impl Shared {
+    fn hands(&self) -> MutexGuard<'_, Hands> {
+        self.hands.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Hires one more if nobody is idle: one always waits, so that work never does. Called after
+    /// each take; a chain of takes grows the crew one by one.
+    fn hire_if_busy(self: &Arc<Self>) {
+        let busy = {
+            let hands = self.hands();
+            hands.idle == 0 && hands.resident < hands.target && !hands.draining
+        };
+        if busy {
+            self.hire();
+        }
+    }
+
+    fn hire(self: &Arc<Self>) {
+        let mut hands = self.hands();
+        // Decided and registered under one lock: a thread that starts while the crew is being
+        // waited for would be missed.
+        if hands.draining || hands.resident >= hands.target.max(1) {
+            return;
+        }
+        let worker = hands.next;
+        let shared = Arc::clone(self);
+        let hired = std::thread::Builder::new()
+            .name(format!("worker-{worker}"))
+            .spawn(move || worker::work(&shared, worker));
+        // Without a thread the others go on; the next take tries again.
+        if let Ok(thread) = hired {
+            hands.next += 1;
+            hands.resident += 1;
+            hands.idle += 1;
+            hands.threads.retain(|thread| !thread.is_finished());
+            hands.threads.push(thread);
+        }
+    }
+}

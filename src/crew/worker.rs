@@ -1,0 +1,161 @@
+//! One worker's loop.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::executor::{Outcome, Ran, Seat};
+use super::roster::RunningStep;
+use super::Shared;
+use crate::cache::{Taken, Waited};
+use crate::event::Event;
+use crate::model::{Captured, Claim, Ending, Finished};
+use crate::store::Lease;
+
+/// Between the tries to start a step for which there were not enough processes, descriptors or
+/// memory: the first, and the most.
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+
+/// Works until told to leave.
+pub(super) fn work(shared: &Arc<Shared>, worker: u32) {
+    let leave = Leave(shared);
+    let mut seat = shared.parts.executor.seat(worker);
+    while let Waited::Work(shard) = shared.parts.cache.wait_for_work() {
+        // The permit comes before the take: a hint taken by a worker that then waits is a hint that
+        // no free worker can run.
+        let Some(permit) = shared.gate.acquire() else { break };
+        let Some(taken) = shared.parts.cache.try_pop_from(shard) else { continue };
+        shared.hands().idle -= 1;
+        shared.hire_if_busy();
+        handle(shared, worker, &mut seat, &taken);
+        drop(permit);
+        shared.hands().idle += 1;
+        shared.parts.foreman.idle();
+    }
+    drop(leave);
+}
+
+/// Signs a worker off, however it leaves.
+struct Leave<'s>(&'s Shared);
+
+impl Drop for Leave<'_> {
+    fn drop(&mut self) {
+        let mut hands = self.0.hands();
+        hands.resident -= 1;
+        hands.idle = hands.idle.saturating_sub(1);
+        drop(hands);
+        self.0.left.notify_all();
+    }
+}
+
+/// Claims a taken hint, and runs the step if it is ours.
+fn handle(shared: &Arc<Shared>, worker: u32, seat: &mut Box<dyn Seat>, taken: &Taken) {
+    let parts = &shared.parts;
+    let candidate = &taken.candidate;
+    parts.foreman.took(candidate, taken.needs_refill);
+    let now = parts.clock.now();
+    let lease = Lease { runner: parts.runner, until: now + parts.lease };
+    let decided =
+        parts.claims.claim(candidate.id.shard, std::slice::from_ref(candidate), lease, now);
+    parts.cache.release(candidate.id);
+    let claim = match decided.map(|claims| claims.into_iter().next().flatten()) {
+        Ok(Some(claim)) => claim,
+        Ok(None) => {
+            shared.counts.lost.fetch_add(1, Ordering::Relaxed);
+            parts.sink.emit(now, &Event::ClaimLost { id: candidate.id });
+            return;
+        }
+        Err(error) => {
+            shared.counts.failed.fetch_add(1, Ordering::Relaxed);
+            parts.foreman.cannot_claim(candidate.id.shard, &error);
+            return;
+        }
+    };
+    shared.counts.won.fetch_add(1, Ordering::Relaxed);
+    parts.foreman.claimed(&claim);
+    shared.roster.enter(RunningStep {
+        worker,
+        id: claim.id,
+        fence: claim.fence,
+        band: claim.band,
+        key: claim.key.clone(),
+        claimed: claim.claimed,
+        pid: None,
+    });
+    let outcome = catch_unwind(AssertUnwindSafe(|| run(shared, worker, seat.as_mut(), &claim)));
+    let outcome = outcome.unwrap_or_else(|_| {
+        shared.counts.panics.fetch_add(1, Ordering::Relaxed);
+        parts.sink.emit(parts.clock.now(), &Event::WorkerPanicked { id: claim.id });
+        // Whatever state the seat is in, the next step gets a fresh one.
+        *seat = parts.executor.seat(worker);
+        unstarted(shared, "fairq failed while it handled this step; this is a bug of fairq")
+    });
+    let interrupted = shared.roster.leave(worker);
+    report(shared, worker, &claim, outcome, interrupted);
+}
+
+/// Runs a step; one that cannot be started for the moment is tried again.
+fn run(shared: &Arc<Shared>, worker: u32, seat: &mut dyn Seat, claim: &Claim) -> Outcome {
+    let parts = &shared.parts;
+    let mut pause = FIRST_PAUSE;
+    loop {
+        let ran = seat.run(claim, &mut |process| shared.roster.started(worker, process));
+        let reason = match ran {
+            Ran::Ended(outcome) => return outcome,
+            Ran::NotNow(reason) => reason,
+        };
+        if pause == FIRST_PAUSE {
+            let event = Event::StartDelayed { id: claim.id, reason };
+            parts.sink.emit(parts.clock.now(), &event);
+        }
+        if shared.roster.is_ending() {
+            return unstarted(shared, "interrupted");
+        }
+        // Nothing tells when processes or memory come back; whoever leaves the crew wakes us early.
+        let hands = shared.hands();
+        drop(shared.left.wait_timeout(hands, pause));
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+fn unstarted(shared: &Shared, reason: &str) -> Outcome {
+    Outcome {
+        ending: Ending::Unstarted { reason: reason.to_owned() },
+        started: None,
+        ended: shared.parts.clock.now(),
+        stdout: Captured::Empty,
+        stderr: Captured::Empty,
+    }
+}
+
+fn report(shared: &Shared, worker: u32, claim: &Claim, outcome: Outcome, interrupted: bool) {
+    // A step that was told to end and still ended well has ended well.
+    let ending = match outcome.ending {
+        Ending::Exited { code: 0 } => Ending::Exited { code: 0 },
+        _ if interrupted => Ending::Interrupted,
+        other => other,
+    };
+    let parts = &shared.parts;
+    let event = Event::Ended {
+        id: claim.id,
+        key: claim.key.clone(),
+        fence: claim.fence,
+        ending: ending.clone(),
+        ran: outcome.ended.since(outcome.started.unwrap_or(outcome.ended)),
+    };
+    parts.sink.emit(parts.clock.now(), &event);
+    parts.foreman.finished(Finished {
+        id: claim.id,
+        runner: claim.runner,
+        fence: claim.fence,
+        attempt: claim.attempt,
+        ending,
+        started: outcome.started,
+        ended: outcome.ended,
+        worker,
+        stdout: outcome.stdout,
+        stderr: outcome.stderr,
+    });
+}

@@ -1,0 +1,114 @@
+//! Looking after claims: renewing ours, and taking back those of dead runners.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::ambient::Clock;
+use crate::error::Result;
+use crate::event::{Event, Sink};
+use crate::model::{LostRun, RunnerId, ShardId, Span};
+use crate::presence::{self, Standing};
+use crate::store::{Claims, Lease};
+
+/// Looks after the claims of one store for one runner.
+pub struct Steward {
+    pub(super) claims: Arc<dyn Claims>,
+    pub(super) shards: u8,
+    pub(super) runner: RunnerId,
+    /// Where runners have their locks.
+    pub(super) runners: PathBuf,
+    pub(super) lease: Span,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) sink: Arc<dyn Sink>,
+}
+
+impl std::fmt::Debug for Steward {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Steward").field("runner", &self.runner).finish_non_exhaustive()
+    }
+}
+
+impl Steward {
+    /// Lets our claims stand for another lease. A shard that cannot be written is left to the next
+    /// time: the lease is only asked where the lock cannot be.
+    pub fn renew(&self) {
+        let lease = Lease { runner: self.runner, until: self.clock.now() + self.lease };
+        for shard in ShardId::first(self.shards) {
+            drop(self.claims.renew(shard, lease));
+        }
+    }
+
+    /// Returns whether there is a runner with a folder and a lock that can be taken.
+    pub fn sees_dead(&self) -> bool {
+        presence::all(&self.runners).is_ok_and(|all| {
+            all.into_iter().any(|id| {
+                id != self.runner
+                    && matches!(presence::standing(&self.runners, id), Ok(Standing::Dead))
+            })
+        })
+    }
+
+    /// Takes back the steps of dead runners and removes what they left. Returns the shards where
+    /// steps became due.
+    pub fn recover(&self) -> BTreeSet<ShardId> {
+        let mut touched = BTreeSet::new();
+        let mut unread = false;
+        let mut living = BTreeSet::new();
+        for shard in ShardId::first(self.shards) {
+            match self.recover_shard(shard, &mut living) {
+                Ok(lost) => {
+                    for run in lost {
+                        touched.insert(shard);
+                        self.sink.emit(
+                            self.clock.now(),
+                            &Event::TakenBack { id: run.id, runner: run.runner, state: run.state },
+                        );
+                    }
+                }
+                // The folder of a dead runner is proof of its death: kept until every shard is seen.
+                Err(_) => unread = true,
+            }
+        }
+        if !unread {
+            self.bury(&living);
+        }
+        touched
+    }
+
+    fn recover_shard(
+        &self,
+        shard: ShardId,
+        living: &mut BTreeSet<RunnerId>,
+    ) -> Result<Vec<LostRun>> {
+        let mut lost = Vec::new();
+        for lease in self.claims.holders(shard)? {
+            if lease.runner == self.runner {
+                continue;
+            }
+            let dead = match presence::standing(&self.runners, lease.runner)? {
+                Standing::Dead => true,
+                Standing::Alive => false,
+                Standing::Unknown => lease.until < self.clock.now(),
+            };
+            if dead {
+                lost.extend(self.claims.reclaim(shard, lease.runner, self.clock.now())?);
+            } else {
+                living.insert(lease.runner);
+            }
+        }
+        Ok(lost)
+    }
+
+    fn bury(&self, living: &BTreeSet<RunnerId>) {
+        for id in presence::all(&self.runners).unwrap_or_default() {
+            let gone = id != self.runner
+                && !living.contains(&id)
+                && matches!(presence::standing(&self.runners, id), Ok(Standing::Dead));
+            if gone {
+                // What stays is tried again by the next that looks.
+                drop(presence::bury(&self.runners, id));
+            }
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! One shard's cycle: look, report, plan, fetch, push. Over and over, on its own clock.
+//!
+//! Three outcomes are kept apart, and nothing else happens:
+//!
+//! * it could not look: the shard is cleared from planning, its candidates are **left alone**;
+//! * it looked and could not fetch: the report stands, nothing is pushed;
+//! * it looked and there is nothing for it to do: its candidates are replaced by nothing.
+//!
+//! A cycle never fails towards its caller: the next cycle is the retry. No shard waits for another.
+
+mod progress;
+mod wake;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::ambient::Clock;
+use crate::cache::CandidateCache;
+use crate::error::Error;
+use crate::event::{Event, Sink};
+use crate::model::{Band, Candidate, FairnessKey, LocalId, ShardId, StepId, Timestamp};
+use crate::planner::{Plan, Planner};
+use crate::store::{Supply, Want};
+use crate::tally::ShardTally;
+
+use self::wake::Woken;
+
+pub use progress::Progress;
+pub use wake::Wake;
+
+/// How fast a refiller turns.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    /// It turns at least so often, whether anybody rings or not: the bell is the speed, this is the
+    /// guarantee.
+    pub heartbeat: Duration,
+    /// From the end of a turn to the next, at least.
+    pub min_gap: Duration,
+}
+
+/// What all refillers of a process share.
+#[derive(Clone)]
+pub struct Shared {
+    /// What the shards are asked.
+    pub supply: Arc<dyn Supply>,
+    /// The one planner.
+    pub planner: Arc<Planner>,
+    /// The one cache.
+    pub cache: Arc<CandidateCache>,
+    /// Who must turn when.
+    pub progress: Arc<Progress>,
+    /// The time.
+    pub clock: Arc<dyn Clock>,
+    /// Where events go.
+    pub sink: Arc<dyn Sink>,
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared").finish_non_exhaustive()
+    }
+}
+
+/// What one turn came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The shard could not be read.
+    Blind,
+    /// It was read, but the planned steps could not be fetched.
+    Unfetched,
+    /// This shard has nothing to run now.
+    Nothing,
+    /// So many candidates were pushed.
+    Pushed(usize),
+}
+
+/// What a turn took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Phases {
+    /// Promoting and reading the tally.
+    pub tally: Duration,
+    /// Planning.
+    pub plan: Duration,
+    /// Fetching ids.
+    pub fetch: Duration,
+    /// Assembling and pushing.
+    pub push: Duration,
+}
+
+/// Drives one shard.
+#[derive(Debug)]
+pub struct Refiller {
+    shard: ShardId,
+    with: Shared,
+    wake: Arc<Wake>,
+    pace: Pace,
+    /// The last report and the version of the shard that it shows.
+    seen: Option<(u64, Arc<ShardTally>)>,
+    next_due: Option<Timestamp>,
+    /// How many turns in a row could not look.
+    blind: u32,
+}
+
+impl Refiller {
+    /// Returns the refiller of one shard; it does nothing before it is told to.
+    pub fn new(shard: ShardId, with: Shared, pace: Pace) -> Self {
+        let wake = with.progress.wake(shard);
+        Self { shard, with, wake, pace, seen: None, next_due: None, blind: 0 }
+    }
+
+    /// Turns until the bell is closed.
+    pub fn serve(&mut self) {
+        loop {
+            match self.wake.sleep(self.pause()) {
+                Woken::Closed => return,
+                Woken::Nudge | Woken::Time => {}
+            }
+            self.cycle();
+            if !self.pace.min_gap.is_zero() {
+                self.wake.suspend(self.pace.min_gap);
+            }
+        }
+    }
+
+    /// Returns how long it may sleep if nobody rings.
+    fn pause(&self) -> Duration {
+        let until_due = self.next_due.map(|due| due.since(self.with.clock.now()).into());
+        until_due.map_or(self.pace.heartbeat, |due: Duration| due.min(self.pace.heartbeat))
+    }
+
+    /// Makes one turn.
+    pub fn cycle(&mut self) -> Outcome {
+        // Before the look: what was decided until here, the look will show.
+        self.with.cache.begin_cycle(self.shard);
+        let before = self.with.planner.global_band();
+        let report = match self.look() {
+            Ok(report) => report,
+            Err(error) => {
+                self.withdraw(&error);
+                self.spread_band(before);
+                return Outcome::Blind;
+            }
+        };
+        if self.blind > 0 {
+            self.blind = 0;
+            self.emit(&Event::ShardReturned { shard: self.shard });
+        }
+        let own = report.band();
+        self.with.planner.tally(self.shard, report, self.with.clock.now());
+        let plan = self.with.planner.plan(self.shard, self.with.cache.capacity());
+        // A shard with nothing due at the global band is not turned by progress: its bell will ring.
+        self.with.progress.planned(self.shard, own.is_some() && own == plan.band);
+        self.spread_band(before);
+        self.push(&plan)
+    }
+
+    /// Promotes and reads, unless nothing can have changed since the last time.
+    fn look(&mut self) -> Result<Arc<ShardTally>, Error> {
+        let now = self.with.clock.now();
+        let supply = &self.with.supply;
+        let version = supply.version(self.shard)?;
+        if let Some((seen, report)) = &self.seen
+            && *seen == version
+            && self.next_due.is_none_or(|due| due > now)
+        {
+            return Ok(Arc::clone(report));
+        }
+        self.next_due = supply.promote(self.shard, now)?;
+        let report = Arc::new(supply.tally(self.shard)?);
+        // The version from before the reads: if anything changed between, the next turn reads again.
+        self.seen = Some((version, Arc::clone(&report)));
+        Ok(report)
+    }
+
+    /// Takes the shard out of planning because it could not look.
+    fn withdraw(&mut self, error: &Error) {
+        self.with.planner.clear(self.shard);
+        self.with.progress.planned(self.shard, false);
+        self.seen = None;
+        self.blind = self.blind.saturating_add(1);
+        if self.blind == 1 {
+            self.emit(&Event::ShardWithdrawn { shard: self.shard, error: error.to_string() });
+        }
+        // Rings must not make it hammer at what is broken.
+        self.wake.suspend(self.pace.heartbeat);
+    }
+
+    /// Tells the other shards if the band that all serve is another one now: theirs must be emptied,
+    /// or may be filled again.
+    fn spread_band(&self, before: Option<Band>) {
+        if self.with.planner.global_band() != before {
+            self.with.progress.nudge_others(self.shard);
+        }
+    }
+
+    fn push(&self, plan: &Plan) -> Outcome {
+        let Some(band) = plan.band else {
+            self.with.cache.refill(self.shard, Vec::new(), Band::WORST);
+            return Outcome::Nothing;
+        };
+        if plan.slots.is_empty() {
+            self.with.cache.refill(self.shard, Vec::new(), band);
+            return Outcome::Nothing;
+        }
+        let Ok(mut lists) = self.fetch(plan, band) else {
+            return Outcome::Unfetched;
+        };
+        let mut batch = Vec::with_capacity(plan.slots.len());
+        // In the order of the slots, so that the batch keeps the interleave; a key that has become
+        // shorter since just gives fewer. Slots whose turn was taken from the window before, while
+        // this one was being made, are served already.
+        for slot in self.with.planner.unserved(plan) {
+            let Some(local) = lists.get_mut(&slot.key).and_then(Iterator::next) else { continue };
+            batch.push(Candidate {
+                id: StepId::new(self.shard, local),
+                band,
+                key: slot.key,
+                turn: slot.turn,
+            });
+        }
+        let selected = batch.len();
+        let discarded = self.with.cache.refill(self.shard, batch, band);
+        self.emit(&Event::Refilled { shard: self.shard, band, selected, discarded });
+        Outcome::Pushed(selected)
+    }
+
+    /// Reads the ids of the planned keys, less those that workers hold but have not claimed yet.
+    fn fetch(
+        &self,
+        plan: &Plan,
+        band: Band,
+    ) -> Result<BTreeMap<FairnessKey, std::vec::IntoIter<LocalId>>, Error> {
+        let taken: BTreeSet<LocalId> =
+            self.with.cache.taken_ids(self.shard).into_iter().collect();
+        let extra = u32::try_from(taken.len()).unwrap_or(u32::MAX);
+        let cap = u32::try_from(plan.per_key_cap).unwrap_or(u32::MAX);
+        let wants: Vec<Want> = plan
+            .keys
+            .iter()
+            .map(|key| Want { key: key.clone(), count: cap.saturating_add(extra) })
+            .collect();
+        let lists = self.with.supply.fetch(self.shard, band, &wants)?;
+        Ok(wants
+            .into_iter()
+            .zip(lists)
+            .map(|(want, mut ids)| {
+                ids.retain(|id| !taken.contains(id));
+                (want.key, ids.into_iter())
+            })
+            .collect())
+    }
+
+    fn emit(&self, event: &Event) {
+        self.with.sink.emit(self.with.clock.now(), event);
+    }
+}
