@@ -1,6 +1,9 @@
 //! fairq (library for its own binary and tests; it promises nothing to others).
 
 pub mod ambient;
+pub mod cache;
+pub mod crew;
 pub mod error;
 pub mod model;
+mod sync;
 pub mod tally;
