@@ -2,6 +2,14 @@
 
 pub mod ambient;
 pub mod error;
+pub mod event;
 pub mod model;
+mod sync;
+
 pub mod store;
+
 pub mod tally;
+
+pub mod cache;
+
+pub mod crew;
