@@ -191,7 +191,12 @@ impl fmt::Display for Event {
             }
             Self::Draining { running } => write!(f, "draining running={running}"),
             Self::RunnerStopped { runner } => write!(f, "runner stopped runner={runner}"),
-            Self::Refilled { shard, band, selected, discarded } => write!(
+            Self::Refilled {
+                shard,
+                band,
+                selected,
+                discarded,
+            } => write!(
                 f,
                 "refilled shard={shard} band={band} selected={selected} discarded={discarded}"
             ),
@@ -199,7 +204,14 @@ impl fmt::Display for Event {
                 write!(f, "shard withdrawn shard={shard} error={error:?}")
             }
             Self::ShardReturned { shard } => write!(f, "shard returned shard={shard}"),
-            Self::Claimed { id, band, key, fence, attempt, waited } => write!(
+            Self::Claimed {
+                id,
+                band,
+                key,
+                fence,
+                attempt,
+                waited,
+            } => write!(
                 f,
                 "claimed id={id} band={band} key={:?} fence={fence} attempt={attempt} waited={waited}",
                 key.as_str()
@@ -208,7 +220,13 @@ impl fmt::Display for Event {
             Self::StartDelayed { id, reason } => {
                 write!(f, "start delayed id={id} reason={reason:?}")
             }
-            Self::Ended { id, key, fence, ending, ran } => write!(
+            Self::Ended {
+                id,
+                key,
+                fence,
+                ending,
+                ran,
+            } => write!(
                 f,
                 "ended id={id} key={:?} fence={fence} ending={:?} ran={ran}",
                 key.as_str(),
@@ -216,8 +234,15 @@ impl fmt::Display for Event {
             ),
             Self::Settled { id, state } => write!(f, "settled id={id} state={state}"),
             Self::Fenced { id } => write!(f, "fenced id={id}"),
-            Self::SettleDelayed { shard, outcomes, error } => {
-                write!(f, "settle delayed shard={shard} outcomes={outcomes} error={error:?}")
+            Self::SettleDelayed {
+                shard,
+                outcomes,
+                error,
+            } => {
+                write!(
+                    f,
+                    "settle delayed shard={shard} outcomes={outcomes} error={error:?}"
+                )
             }
             Self::TakenBack { id, runner, state } => {
                 write!(f, "taken back id={id} runner={runner} state={state}")

@@ -12,4 +12,6 @@ pub mod tally;
 
 pub mod cache;
 
-pub mod crew;
+pub mod completion;
+
+pub mod presence;

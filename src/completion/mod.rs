@@ -56,7 +56,9 @@ pub struct Completer {
 
 impl std::fmt::Debug for Completer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Completer").field("state", &self.state).finish_non_exhaustive()
+        f.debug_struct("Completer")
+            .field("state", &self.state)
+            .finish_non_exhaustive()
     }
 }
 
@@ -84,7 +86,11 @@ impl Completer {
         let verdict = verdict::verdict(&finished.ending);
         let shard = finished.id.shard;
         self.lock().open += 1;
-        self.write(shard, Arc::new([Settlement { finished, verdict }]), FIRST_PAUSE);
+        self.write(
+            shard,
+            Arc::new([Settlement { finished, verdict }]),
+            FIRST_PAUSE,
+        );
     }
 
     /// Returns how many outcomes are not recorded yet.
@@ -101,8 +107,11 @@ impl Completer {
             if left.is_zero() {
                 return false;
             }
-            state =
-                self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            state = self
+                .changed
+                .wait_timeout(state, left)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
         }
         true
     }
@@ -180,8 +189,9 @@ impl Completer {
         state.kept.push_back(kept);
         if !state.writing_again {
             let me = Arc::clone(self);
-            let thread =
-                std::thread::Builder::new().name("settle-again".to_owned()).spawn(move || me.serve());
+            let thread = std::thread::Builder::new()
+                .name("settle-again".to_owned())
+                .spawn(move || me.serve());
             // Without a thread it stays kept, and the next that fails tries to start one.
             state.writing_again = thread.is_ok();
         }

@@ -27,7 +27,12 @@ mod tests {
         for signal in [6, 9, 11, 15] {
             assert_eq!(verdict(&Ending::Signalled { signal }), Verdict::Failed);
         }
-        assert_eq!(verdict(&Ending::Unstarted { reason: String::new() }), Verdict::Failed);
+        assert_eq!(
+            verdict(&Ending::Unstarted {
+                reason: String::new()
+            }),
+            Verdict::Failed
+        );
     }
 
     #[test]

@@ -74,13 +74,17 @@ impl Presence {
             .mode(0o600)
             .open(&unborn)
             .or_fail(ErrorKind::Unavailable, failed)?;
-        lock.try_lock().map_err(|error| {
-            Error::new(ErrorKind::Unavailable, failed()).caused_by(&error)
-        })?;
+        lock.try_lock()
+            .map_err(|error| Error::new(ErrorKind::Unavailable, failed()).caused_by(&error))?;
         let text = serde_json::to_string(card).or_fail(ErrorKind::Internal, failed)?;
-        lock.write_all(text.as_bytes()).or_fail(ErrorKind::Unavailable, failed)?;
+        lock.write_all(text.as_bytes())
+            .or_fail(ErrorKind::Unavailable, failed)?;
         fs::rename(&unborn, dir.join(LOCK)).or_fail(ErrorKind::Unavailable, failed)?;
-        Ok(Self { id, dir, _lock: lock })
+        Ok(Self {
+            id,
+            dir,
+            _lock: lock,
+        })
     }
 
     /// Returns the runner's id.
@@ -177,7 +181,10 @@ pub fn alive(runners: &Path) -> Result<Vec<(RunnerId, Option<Card>)>> {
 /// Returns what a runner says of itself, if it can be read.
 pub fn card(runners: &Path, id: RunnerId) -> Option<Card> {
     let mut text = String::new();
-    File::open(dir_of(runners, id).join(LOCK)).ok()?.read_to_string(&mut text).ok()?;
+    File::open(dir_of(runners, id).join(LOCK))
+        .ok()?
+        .read_to_string(&mut text)
+        .ok()?;
     serde_json::from_str(&text).ok()
 }
 
@@ -205,7 +212,12 @@ mod tests {
     use super::*;
 
     fn card_of(pid: u32) -> Card {
-        Card { pid, workers: 2, started: Timestamp::from_millis(5), boot: "b".to_owned() }
+        Card {
+            pid,
+            workers: 2,
+            started: Timestamp::from_millis(5),
+            boot: "b".to_owned(),
+        }
     }
 
     #[test]

@@ -11,6 +11,7 @@
 //! loop, a caller may not.
 
 mod listing;
+pub mod memory;
 pub mod placement;
 pub mod sqlite;
 mod view;

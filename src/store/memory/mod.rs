@@ -1,0 +1,185 @@
+//! The reference backend: everything in memory, plain and short, so that it is seen to be right.
+//!
+//! It forgets all with the process and counts by walking, so it is for tests and simulations; other
+//! backends are held against it.
+
+mod shard;
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::error::{Context as _, Error, ErrorKind, Result};
+use crate::model::{
+    Band, Candidate, Captured, Claim, FairnessKey, LocalId, LostRun, NewStep, RunnerId, Settlement,
+    ShardId, StepId, Timestamp,
+};
+use crate::tally::ShardTally;
+
+use super::placement::{Placement, Placer};
+use super::{
+    AfterSettle, Attempt, Claims, Filter, Intake, Lease, Output, Read, Settle, ShardCounts,
+    StepView, Store, Stream, Supply, Want,
+};
+use shard::Shard;
+
+/// A store in memory. Threads may share it; one lock makes each call a whole.
+#[derive(Debug)]
+pub struct MemoryStore {
+    placer: Placer,
+    outputs: Option<PathBuf>,
+    shards: Mutex<Vec<Shard>>,
+}
+
+impl MemoryStore {
+    /// Returns an empty store of so many shards, brought into 1..=[`ShardId::MAX_SHARDS`].
+    pub fn new(shards: u8, placement: Placement) -> Self {
+        let placer = Placer::new(placement, shards, 0);
+        let shards = ShardId::first(placer.shards()).map(Shard::new).collect();
+        Self {
+            placer,
+            outputs: None,
+            shards: Mutex::new(shards),
+        }
+    }
+
+    /// Lets outputs that have files of their own be read; their paths are below `root`.
+    #[must_use]
+    pub fn with_outputs_below(mut self, root: impl Into<PathBuf>) -> Self {
+        self.outputs = Some(root.into());
+        self
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Shard>> {
+        self.shards.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks or changes one shard.
+    fn on<T>(&self, shard: ShardId, act: impl FnOnce(&mut Shard) -> T) -> Result<T> {
+        let mut shards = self.lock();
+        let count = shards.len();
+        shards.get_mut(shard.index()).map(act).ok_or_else(|| {
+            let what = format!("there is no shard {shard}: the store has {count}, from 0");
+            Error::new(ErrorKind::NotFound, what)
+        })
+    }
+}
+
+impl Intake for MemoryStore {
+    fn enqueue(&self, steps: &[NewStep], now: Timestamp) -> Result<Vec<StepId>> {
+        let mut shards = self.lock();
+        let ids = steps
+            .iter()
+            .map(|step| shards[self.placer.place(&step.key).index()].insert(step, now));
+        Ok(ids.collect())
+    }
+
+    fn place(&self, key: &FairnessKey) -> ShardId {
+        self.placer.peek(key)
+    }
+}
+
+impl Supply for MemoryStore {
+    fn promote(&self, shard: ShardId, now: Timestamp) -> Result<Option<Timestamp>> {
+        self.on(shard, |shard| shard.promote(now))
+    }
+
+    fn version(&self, shard: ShardId) -> Result<u64> {
+        self.on(shard, |shard| shard.version())
+    }
+
+    fn tally(&self, shard: ShardId) -> Result<ShardTally> {
+        self.on(shard, |shard| shard.tally())
+    }
+
+    fn fetch(&self, shard: ShardId, band: Band, wants: &[Want]) -> Result<Vec<Vec<LocalId>>> {
+        self.on(shard, |shard| {
+            wants.iter().map(|want| shard.fetch(band, want)).collect()
+        })
+    }
+}
+
+impl Claims for MemoryStore {
+    fn claim(
+        &self,
+        shard: ShardId,
+        candidates: &[Candidate],
+        lease: Lease,
+        now: Timestamp,
+    ) -> Result<Vec<Option<Claim>>> {
+        self.on(shard, |shard| {
+            candidates
+                .iter()
+                .map(|candidate| shard.claim(candidate, lease, now))
+                .collect()
+        })
+    }
+
+    fn renew(&self, shard: ShardId, lease: Lease) -> Result<()> {
+        self.on(shard, |shard| shard.renew(lease))
+    }
+
+    fn holders(&self, shard: ShardId) -> Result<Vec<Lease>> {
+        self.on(shard, |shard| shard.holders())
+    }
+
+    fn reclaim(&self, shard: ShardId, dead: RunnerId, now: Timestamp) -> Result<Vec<LostRun>> {
+        self.on(shard, |shard| shard.reclaim(dead, now))
+    }
+}
+
+impl Settle for MemoryStore {
+    /// Writes at once and calls `after` on the caller's own thread, holding no lock of the store.
+    fn settle(&self, shard: ShardId, settlements: Arc<[Settlement]>, after: AfterSettle) {
+        let answers = self.on(shard, |shard| {
+            settlements.iter().map(|one| shard.settle(one)).collect()
+        });
+        after(answers);
+    }
+}
+
+impl Read for MemoryStore {
+    fn get(&self, id: StepId) -> Result<Option<StepView>> {
+        self.on(id.shard, |shard| shard.view(id.local))
+    }
+
+    fn list(&self, filter: &Filter) -> Result<Vec<StepView>> {
+        let mut steps: Vec<StepView> = self
+            .lock()
+            .iter()
+            .flat_map(Shard::views)
+            .filter(|step| filter.matches(step))
+            .collect();
+        steps.sort_by(|a, b| filter.order.compare(a, b));
+        steps.truncate(filter.limit.unwrap_or(usize::MAX));
+        Ok(steps)
+    }
+
+    fn attempts(&self, id: StepId) -> Result<Vec<Attempt>> {
+        self.on(id.shard, |shard| shard.attempts(id.local))
+    }
+
+    fn output(&self, id: StepId, fence: u32, stream: Stream) -> Result<Option<Output>> {
+        match self.on(id.shard, |shard| shard.output(id.local, fence, stream))? {
+            Captured::Empty => Ok(None),
+            Captured::Inline(bytes) => Ok(Some(Output::Bytes(bytes))),
+            Captured::File { path, .. } => {
+                let root = self.outputs.clone().unwrap_or_default();
+                let path = root.join(path);
+                let file = std::fs::File::open(&path).or_fail(ErrorKind::Unavailable, || {
+                    format!("cannot open {}, an output of step {id}", path.display())
+                })?;
+                Ok(Some(Output::File(file)))
+            }
+        }
+    }
+
+    fn counts(&self, shard: ShardId) -> Result<ShardCounts> {
+        self.on(shard, |shard| shard.counts())
+    }
+}
+
+impl Store for MemoryStore {
+    fn shard_count(&self) -> u8 {
+        self.placer.shards()
+    }
+}
