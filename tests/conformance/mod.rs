@@ -1,0 +1,285 @@
+//! The list of promises, and the small world in which each is asked for.
+
+pub(crate) mod claims;
+pub(crate) mod intake;
+pub(crate) mod random;
+pub(crate) mod read;
+pub(crate) mod settle;
+pub(crate) mod supply;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use fairq::error::Result;
+use fairq::model::{
+    Band, Candidate, Captured, Claim, Command, Due, Ending, Environment, FairnessKey, Finished,
+    LocalId, NewStep, OnLost, Policy, RunnerId, Settled, Settlement, ShardId, StepId, StepState,
+    Timestamp, Turn, Verdict, Weight,
+};
+use fairq::store::placement::Placement;
+use fairq::store::{StepView, Store, Want};
+
+/// Makes one test of each promise for each backend. A promise that is missing here is dead code,
+/// which the compiler reports.
+macro_rules! every_promise {
+    ($($backend:ident = $open:expr;)+) => {$(
+        mod $backend {
+            use super::*;
+
+            const OPEN: conformance::Open = $open;
+
+            conformance::every_promise! { @tests
+                intake {
+                    ids_come_back_in_the_order_of_the_steps
+                    ids_rise_from_one_on_each_shard
+                    what_was_asked_for_is_kept_byte_for_byte
+                    nothing_in_makes_nothing
+                    a_step_goes_where_its_key_is_placed
+                    spread_steps_fill_the_shards_evenly
+                    threads_that_enqueue_at_once_never_share_an_id
+                }
+                supply {
+                    what_is_not_due_is_nowhere_to_be_seen
+                    what_is_due_already_need_not_wait_for_a_promotion
+                    promotion_makes_due_exactly_what_is_due
+                    the_tally_knows_only_the_best_band
+                    the_tally_takes_age_and_weight_from_the_head
+                    a_shard_without_due_steps_reports_nothing
+                    a_fetch_returns_the_oldest_of_each_key_in_the_order_of_the_wants
+                    a_fetch_knows_only_the_band_that_it_is_asked_for
+                    the_version_tells_every_change
+                    an_unknown_shard_is_an_error
+                }
+                claims {
+                    a_claim_tells_all_that_is_needed_to_run
+                    a_step_is_claimed_once
+                    a_candidate_that_is_not_there_is_a_lost_claim
+                    the_fence_rises_with_each_claim_and_the_attempt_is_given_back
+                    threads_that_claim_at_once_have_one_winner_each
+                    holders_are_the_runners_with_running_steps
+                    a_dead_runners_steps_go_where_their_policies_say
+                    a_reclaim_touches_one_runner_on_one_shard
+                    a_lost_try_is_recorded
+                    a_step_taken_back_keeps_its_place
+                }
+                settle {
+                    a_verdict_ends_the_step
+                    a_step_given_back_is_as_it_was
+                    a_second_settlement_is_fenced
+                    a_late_settlement_changes_nothing
+                    a_settlement_of_another_runner_is_fenced
+                    each_of_a_batch_gets_its_own_answer
+                    every_try_is_kept
+                    outputs_are_kept_for_each_try
+                    a_large_output_is_read_from_its_file
+                }
+                read {
+                    a_step_that_is_not_there_is_none
+                    states_show_when_they_began
+                    each_part_of_a_filter_selects
+                    the_order_is_as_asked
+                    a_limit_keeps_the_first
+                    counts_tell_states_bands_and_the_next_due_time
+                }
+                random {
+                    any_history_leaves_what_a_plain_list_would
+                }
+            }
+        }
+    )+};
+    (@tests $($role:ident { $($promise:ident)+ })+) => {$(
+        mod $role {
+            $(
+                #[test]
+                fn $promise() {
+                    crate::conformance::$role::$promise(super::OPEN);
+                }
+            )+
+        }
+    )+};
+}
+pub(crate) use every_promise;
+
+/// Makes an empty store of so many shards in an empty directory, below which large outputs lie.
+pub(crate) type Open = fn(&Path, u8, Placement) -> Box<dyn Store>;
+
+/// An empty store and the directory that it lives in.
+pub(crate) struct World {
+    pub(crate) store: Box<dyn Store>,
+    pub(crate) root: tempfile::TempDir,
+}
+
+/// The instant at which the tests begin.
+pub(crate) const START: Timestamp = at(1_000_000);
+/// Where all steps of a store with one shard are.
+pub(crate) const ONLY: ShardId = ShardId::new(0).unwrap();
+
+pub(crate) const fn at(millis: i64) -> Timestamp {
+    Timestamp::from_millis(millis)
+}
+
+pub(crate) const fn band(number: u32) -> Band {
+    Band::new(number).unwrap()
+}
+
+pub(crate) const fn runner(number: i64) -> RunnerId {
+    RunnerId::new(number)
+}
+
+pub(crate) fn key(text: &str) -> FairnessKey {
+    text.parse().unwrap()
+}
+
+/// Returns a plain step of this key, due at once.
+pub(crate) fn step(of: &str) -> NewStep {
+    NewStep {
+        command: Command::Shell("true".into()),
+        cwd: "/".into(),
+        env: Arc::new(Environment::default()),
+        band: Band::DEFAULT,
+        key: key(of),
+        weight: Weight::ONE,
+        name: None,
+        tags: Vec::new(),
+        due: Due::Now,
+        policy: Policy::default(),
+    }
+}
+
+/// Returns a step that is treated like this when its runner dies.
+pub(crate) fn lost_step(on_lost: OnLost) -> NewStep {
+    NewStep {
+        policy: Policy {
+            on_lost,
+            ..Policy::default()
+        },
+        ..step("a")
+    }
+}
+
+/// Returns what a crew would report of a claim: some time after it, from worker 7, no output.
+pub(crate) fn over(claim: &Claim, ending: Ending, verdict: Verdict) -> Settlement {
+    Settlement {
+        finished: Finished {
+            id: claim.id,
+            runner: claim.runner,
+            fence: claim.fence,
+            attempt: claim.attempt,
+            ending,
+            started: Some(at(claim.claimed.millis() + 1)),
+            ended: at(claim.claimed.millis() + 10),
+            worker: 7,
+            stdout: Captured::Empty,
+            stderr: Captured::Empty,
+        },
+        verdict,
+    }
+}
+
+pub(crate) fn success(claim: &Claim) -> Settlement {
+    over(claim, Ending::Exited { code: 0 }, Verdict::Succeeded)
+}
+
+pub(crate) fn give_back(claim: &Claim) -> Settlement {
+    over(claim, Ending::Interrupted, Verdict::GiveBack)
+}
+
+impl World {
+    pub(crate) fn new(open: Open, shards: u8) -> Self {
+        Self::placed(open, shards, Placement::Key)
+    }
+
+    pub(crate) fn placed(open: Open, shards: u8, placement: Placement) -> Self {
+        let root = tempfile::tempdir().unwrap();
+        let store = open(root.path(), shards, placement);
+        assert_eq!(store.shard_count(), shards);
+        Self { store, root }
+    }
+
+    pub(crate) fn shards(&self) -> impl Iterator<Item = ShardId> + use<> {
+        ShardId::first(self.store.shard_count())
+    }
+
+    /// Enqueues steps at the start.
+    pub(crate) fn put(&self, steps: &[NewStep]) -> Vec<StepId> {
+        self.store.enqueue(steps, START).unwrap()
+    }
+
+    /// Enqueues one step at the start.
+    pub(crate) fn put_one(&self, step: NewStep) -> StepId {
+        self.put(&[step])[0]
+    }
+
+    pub(crate) fn view(&self, id: StepId) -> StepView {
+        self.store.get(id).unwrap().unwrap()
+    }
+
+    pub(crate) fn state(&self, id: StepId) -> StepState {
+        self.view(id).state
+    }
+
+    /// Returns all due steps of a key in the only shard at the default band.
+    pub(crate) fn due(&self, of: &str) -> Vec<LocalId> {
+        self.due_at(ONLY, Band::DEFAULT, &key(of))
+    }
+
+    pub(crate) fn due_at(&self, shard: ShardId, band: Band, key: &FairnessKey) -> Vec<LocalId> {
+        let want = Want {
+            key: key.clone(),
+            count: u32::MAX,
+        };
+        let mut found = self.store.fetch(shard, band, &[want]).unwrap();
+        assert_eq!(found.len(), 1);
+        found.remove(0)
+    }
+
+    pub(crate) fn candidate(&self, id: StepId) -> Candidate {
+        let view = self.view(id);
+        Candidate {
+            id,
+            band: view.band,
+            key: view.key,
+            turn: Turn::ZERO,
+        }
+    }
+
+    /// Tries to claim one step for a runner at an instant.
+    pub(crate) fn claim(&self, id: StepId, by: i64, now: Timestamp) -> Option<Claim> {
+        let claims = self
+            .store
+            .claim(id.shard, &[self.candidate(id)], runner(by), now);
+        let mut claims = claims.unwrap();
+        assert_eq!(claims.len(), 1);
+        claims.remove(0)
+    }
+
+    /// Claims a due step for runner 1, a second after the start.
+    pub(crate) fn take(&self, id: StepId) -> Claim {
+        self.claim(id, 1, at(START.millis() + 1_000)).unwrap()
+    }
+
+    /// Hands settlements in and waits for the answer.
+    pub(crate) fn try_settle(
+        &self,
+        shard: ShardId,
+        settlements: impl Into<Arc<[Settlement]>>,
+    ) -> Result<Vec<Settled>> {
+        let (answer, answered) = channel();
+        let after = move |settled| answer.send(settled).unwrap();
+        self.store
+            .settle(shard, settlements.into(), Box::new(after));
+        // The limit only turns a backend that never answers into a failure.
+        answered.recv_timeout(Duration::from_secs(60)).unwrap()
+    }
+
+    /// Settles one try and returns what it came to.
+    pub(crate) fn settle(&self, settlement: Settlement) -> Settled {
+        let settled = self
+            .try_settle(settlement.finished.id.shard, [settlement])
+            .unwrap();
+        assert_eq!(settled.len(), 1);
+        settled[0]
+    }
+}

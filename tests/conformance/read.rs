@@ -1,0 +1,279 @@
+//! What [`fairq::store::Read`] promises.
+
+use std::collections::BTreeMap;
+
+use fairq::model::{
+    Due, Ending, LocalId, NewStep, OnLost, ShardId, StepId, StepState, Timestamp, Verdict,
+};
+use fairq::store::{Counts, Filter, Order, Stream};
+
+use super::{ONLY, Open, START, World, at, band, key, lost_step, over, runner, step, success};
+
+const fn after(millis: i64) -> Timestamp {
+    at(START.millis() + millis)
+}
+
+fn ids(world: &World, filter: &Filter) -> Vec<StepId> {
+    let steps = world.store.list(filter).unwrap();
+    steps.into_iter().map(|step| step.id).collect()
+}
+
+/// Fills the only shard with one step in each state that can be reached; returned in the order of
+/// the states' names below.
+fn one_in_each_state(world: &World) -> [(StepId, StepState, Timestamp); 6] {
+    let due = |due| NewStep { due, ..step("a") };
+    let steps = [
+        due(Due::At(after(9_000))),
+        due(Due::Held),
+        step("a"),
+        step("b"),
+        step("a"),
+        step("a"),
+    ];
+    let ids = world.put(&steps);
+    let running = world.claim(ids[3], 1, after(10)).unwrap();
+    let done = world.claim(ids[4], 1, after(20)).unwrap();
+    world.settle(success(&done));
+    let bad = world.claim(ids[5], 1, after(30)).unwrap();
+    world.settle(over(&bad, Ending::Exited { code: 1 }, Verdict::Failed));
+    [
+        (ids[0], StepState::Delayed, after(9_000)),
+        (ids[1], StepState::Held, START),
+        (ids[2], StepState::Ready, START),
+        (running.id, StepState::Running, after(10)),
+        (ids[4], StepState::Succeeded, after(30)),
+        (ids[5], StepState::Failed, after(40)),
+    ]
+}
+
+pub(crate) fn a_step_that_is_not_there_is_none(open: Open) {
+    let world = World::new(open, 2);
+    let id = world.put_one(step("a"));
+    for local in [id.local.get() + 1, 0, -1, i64::MAX, i64::MIN] {
+        let unknown = StepId::new(id.shard, LocalId::new(local));
+        assert!(world.store.get(unknown).unwrap().is_none());
+        assert_eq!(world.store.attempts(unknown).unwrap(), []);
+        let output = world.store.output(unknown, 1, Stream::Stdout).unwrap();
+        assert!(output.is_none());
+    }
+}
+
+pub(crate) fn states_show_when_they_began(open: Open) {
+    let world = World::new(open, 1);
+    for (id, state, began) in one_in_each_state(&world) {
+        let view = world.view(id);
+        assert_eq!((view.state, view.at, view.created), (state, began, START));
+        let by_list = Filter {
+            states: vec![state],
+            ..Filter::default()
+        };
+        assert_eq!(ids(&world, &by_list), [id]);
+    }
+}
+
+pub(crate) fn each_part_of_a_filter_selects(open: Open) {
+    let world = World::new(open, 2);
+    let tagged = |of: &str, number, tags: &[&str]| NewStep {
+        band: band(number),
+        tags: tags.iter().map(|&tag| tag.to_owned()).collect(),
+        ..step(of)
+    };
+    let all = world.put(&[
+        tagged("a", 1, &["x", "y"]),
+        tagged("b", 2, &["y"]),
+        tagged("a", 2, &[]),
+        tagged("c", 3, &["xy", "x y"]),
+    ]);
+    let selects = |filter: Filter, wanted: &[usize]| {
+        let mut expected: Vec<StepId> = wanted.iter().map(|index| all[*index]).collect();
+        expected.sort();
+        let order = Order::Id;
+        assert_eq!(ids(&world, &Filter { order, ..filter }), expected);
+    };
+    let text =
+        |words: &[&str]| -> Vec<String> { words.iter().map(|&word| word.to_owned()).collect() };
+    let by = Filter::default;
+    selects(by(), &[0, 1, 2, 3]);
+    selects(
+        Filter {
+            keys: vec![key("a")],
+            ..by()
+        },
+        &[0, 2],
+    );
+    selects(
+        Filter {
+            keys: vec![key("c"), key("b")],
+            ..by()
+        },
+        &[1, 3],
+    );
+    selects(
+        Filter {
+            keys: vec![key("none")],
+            ..by()
+        },
+        &[],
+    );
+    selects(
+        Filter {
+            bands: vec![band(2), band(9)],
+            ..by()
+        },
+        &[1, 2],
+    );
+    selects(
+        Filter {
+            tags: text(&["x"]),
+            ..by()
+        },
+        &[0],
+    );
+    selects(
+        Filter {
+            tags: text(&["x y", "y"]),
+            ..by()
+        },
+        &[0, 1, 3],
+    );
+    selects(
+        Filter {
+            states: vec![StepState::Held],
+            ..by()
+        },
+        &[],
+    );
+    let both = Filter {
+        keys: vec![key("a")],
+        bands: vec![band(2)],
+        states: vec![StepState::Held, StepState::Ready],
+        ..by()
+    };
+    selects(both, &[2]);
+    let range = |id: StepId, more| (id.shard, id.local.get(), id.local.get() + more);
+    selects(
+        Filter {
+            ids: vec![range(all[0], 0), range(all[3], 0)],
+            ..by()
+        },
+        &[0, 3],
+    );
+    selects(
+        Filter {
+            ids: vec![range(all[0], -1)],
+            ..by()
+        },
+        &[],
+    );
+    for shard in world.shards() {
+        let there: Vec<usize> = (0..4).filter(|index| all[*index].shard == shard).collect();
+        let whole = vec![(shard, 1, i64::MAX), (shard, 1, 2)];
+        selects(Filter { ids: whole, ..by() }, &there);
+    }
+    let nowhere = ShardId::new(20).unwrap();
+    selects(
+        Filter {
+            ids: vec![(nowhere, 1, 9)],
+            ..by()
+        },
+        &[],
+    );
+}
+
+pub(crate) fn the_order_is_as_asked(open: Open) {
+    let world = World::new(open, 2);
+    let put = |of: &str, number, due, millis| {
+        let step = NewStep {
+            band: band(number),
+            due,
+            ..step(of)
+        };
+        world.store.enqueue(&[step], after(millis)).unwrap()[0]
+    };
+    let steps = [
+        put("a", 5, Due::Held, 1),
+        put("b", 5, Due::Now, 2),
+        put("a", 9, Due::At(after(3)), 3),
+        put("c", 5, Due::Now, 4),
+        put("b", 1, Due::Now, 5),
+        put("c", 9, Due::At(after(99)), 6),
+        put("a", 9, Due::Now, 7),
+        put("b", 9, Due::Now, 8),
+    ];
+    let claim = world.claim(steps[7], 1, after(50)).unwrap();
+    world.settle(success(&claim));
+    world.claim(steps[6], 1, after(50)).unwrap();
+    let in_order = |order| {
+        let filter = Filter {
+            order,
+            ..Filter::default()
+        };
+        ids(&world, &filter)
+    };
+    let listed = |order: [usize; 8]| order.map(|index| steps[index]);
+    let relevant = listed([6, 4, 1, 3, 2, 7, 5, 0]);
+    assert_eq!(in_order(Order::Relevance), relevant);
+    assert_eq!(in_order(Order::Newest), listed([7, 6, 5, 4, 3, 2, 1, 0]));
+    let mut by_id = steps.to_vec();
+    by_id.sort();
+    assert_eq!(in_order(Order::Id), by_id);
+    assert_eq!(Filter::default().order, Order::Relevance);
+}
+
+pub(crate) fn a_limit_keeps_the_first(open: Open) {
+    let world = World::new(open, 3);
+    for number in 0..12 {
+        let step = step(&number.to_string());
+        world.store.enqueue(&[step], after(number)).unwrap();
+    }
+    for order in [Order::Relevance, Order::Id, Order::Newest] {
+        let limited = |limit| {
+            let filter = Filter {
+                order,
+                limit,
+                ..Filter::default()
+            };
+            ids(&world, &filter)
+        };
+        let all = limited(None);
+        assert_eq!(all.len(), 12);
+        for limit in [0, 1, 5, 12, 13, usize::MAX] {
+            assert_eq!(limited(Some(limit)), all[..limit.min(12)], "{order:?}");
+        }
+    }
+}
+
+pub(crate) fn counts_tell_states_bands_and_the_next_due_time(open: Open) {
+    let world = World::new(open, 2);
+    let counts = |shard| {
+        let mut counts = world.store.counts(shard).unwrap();
+        counts.states.retain(|_, count| *count > 0);
+        counts.ready.retain(|_, count| *count > 0);
+        counts
+    };
+    for shard in world.shards() {
+        assert_eq!(counts(shard), fairq::store::ShardCounts::default());
+    }
+    let world = World::new(open, 1);
+    let expected: Counts<StepState> = one_in_each_state(&world)
+        .into_iter()
+        .map(|(_, state, _)| (state, 1))
+        .collect();
+    world.put(&[NewStep {
+        band: band(3),
+        ..step("z")
+    }]);
+    let failed = world.put_one(lost_step(OnLost::Fail));
+    world.claim(failed, 8, after(10)).unwrap();
+    world.store.reclaim(ONLY, runner(8), after(11)).unwrap();
+    let mut counts = world.store.counts(ONLY).unwrap();
+    counts.states.retain(|_, count| *count > 0);
+    let mut expected = expected;
+    expected.insert(StepState::Ready, 2);
+    expected.insert(StepState::Failed, 2);
+    assert_eq!(counts.states, expected);
+    assert_eq!(counts.ready, BTreeMap::from([(band(3), 1), (band(100), 1)]));
+    assert_eq!(counts.next_due, Some(after(9_000)));
+    world.store.promote(ONLY, after(9_000)).unwrap();
+    assert_eq!(world.store.counts(ONLY).unwrap().next_due, None);
+}
