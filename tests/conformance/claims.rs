@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use fairq::model::{
     Band, Candidate, Ending, LocalId, LostRun, NewStep, OnLost, Policy, Span, StepId, StepState,
 };
-use fairq::store::Attempt;
+use fairq::store::{Attempt, Lease};
 
 use super::{
-    ONLY, Open, START, World, at, band, give_back, key, lost_step, over, runner, step, success,
+    ONLY, Open, START, World, at, band, give_back, key, lease, lost_step, over, runner, step,
+    success,
 };
 
 const LATER: i64 = START.millis() + 5_000;
@@ -44,7 +45,7 @@ pub(crate) fn a_step_is_claimed_once(open: Open) {
     let world = World::new(open, 1);
     let id = world.put_one(step("a"));
     let twice = [world.candidate(id), world.candidate(id)];
-    let claims = world.store.claim(ONLY, &twice, runner(1), at(LATER));
+    let claims = world.store.claim(ONLY, &twice, lease(1), at(LATER));
     let won: Vec<bool> = claims.unwrap().iter().map(Option::is_some).collect();
     assert_eq!(won, [true, false]);
     assert!(world.claim(id, 2, at(LATER)).is_none());
@@ -77,14 +78,14 @@ pub(crate) fn a_candidate_that_is_not_there_is_a_lost_claim(open: Open) {
         },
         right,
     ];
-    let claims = world.store.claim(ONLY, &candidates, runner(2), at(LATER));
+    let claims = world.store.claim(ONLY, &candidates, lease(2), at(LATER));
     let claims = claims.unwrap();
     let won: Vec<Option<StepId>> = claims
         .iter()
         .map(|claim| claim.as_ref().map(|claim| claim.id))
         .collect();
     assert_eq!(won, [None, None, None, None, None, Some(ids[2])]);
-    let none = world.store.claim(ONLY, &[], runner(2), at(LATER)).unwrap();
+    let none = world.store.claim(ONLY, &[], lease(2), at(LATER)).unwrap();
     assert!(none.is_empty());
 }
 
@@ -115,7 +116,7 @@ pub(crate) fn threads_that_claim_at_once_have_one_winner_each(open: Open) {
             let (world, candidates, wins) = (&world, &candidates, &wins);
             scope.spawn(move || {
                 for few in candidates.chunks(3) {
-                    let claims = world.store.claim(ONLY, few, runner(thread), at(LATER));
+                    let claims = world.store.claim(ONLY, few, lease(thread), at(LATER));
                     for claim in claims.unwrap().into_iter().flatten() {
                         assert_eq!(claim.runner, runner(thread));
                         let index = usize::try_from(claim.id.local.get()).unwrap() - 1;
@@ -139,9 +140,10 @@ pub(crate) fn holders_are_the_runners_with_running_steps(open: Open) {
         .map(|(by, id)| world.claim(*id, *by, at(LATER)).unwrap())
         .collect();
     let holders = || {
-        let mut holders = world.store.holders(ONLY).unwrap();
-        holders.sort();
-        holders
+        let held = world.store.holders(ONLY).unwrap();
+        let mut runners: Vec<_> = held.into_iter().map(|lease| lease.runner).collect();
+        runners.sort();
+        runners
     };
     assert_eq!(holders(), [runner(3), runner(5), runner(7)]);
     world.settle(success(&claims[1]));
@@ -149,6 +151,24 @@ pub(crate) fn holders_are_the_runners_with_running_steps(open: Open) {
     assert_eq!(holders(), [runner(5), runner(7)]);
     world.store.reclaim(ONLY, runner(5), at(LATER)).unwrap();
     assert_eq!(holders(), [runner(7)]);
+}
+
+pub(crate) fn a_renewed_lease_stands_longer_and_never_shorter(open: Open) {
+    let world = World::new(open, 1);
+    let ids = world.put(&vec![step("a"); 2]);
+    world.claim(ids[0], 1, at(LATER)).unwrap();
+    world.claim(ids[1], 2, at(LATER)).unwrap();
+    let held = |by, until| Lease {
+        runner: runner(by),
+        until: at(until),
+    };
+    let longer = held(1, lease(1).until.millis() + 5);
+    world.store.renew(ONLY, longer).unwrap();
+    world.store.renew(ONLY, held(1, LATER)).unwrap();
+    world.store.renew(ONLY, held(9, LATER)).unwrap();
+    let mut holders = world.store.holders(ONLY).unwrap();
+    holders.sort_by_key(|held| held.runner);
+    assert_eq!(holders, [longer, lease(2)]);
 }
 
 pub(crate) fn a_dead_runners_steps_go_where_their_policies_say(open: Open) {

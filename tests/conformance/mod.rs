@@ -19,7 +19,7 @@ use fairq::model::{
     Timestamp, Turn, Verdict, Weight,
 };
 use fairq::store::placement::Placement;
-use fairq::store::{StepView, Store, Want};
+use fairq::store::{Lease, StepView, Store, Want};
 
 /// Makes one test of each promise for each backend. A promise that is missing here is dead code,
 /// which the compiler reports.
@@ -59,6 +59,7 @@ macro_rules! every_promise {
                     the_fence_rises_with_each_claim_and_the_attempt_is_given_back
                     threads_that_claim_at_once_have_one_winner_each
                     holders_are_the_runners_with_running_steps
+                    a_renewed_lease_stands_longer_and_never_shorter
                     a_dead_runners_steps_go_where_their_policies_say
                     a_reclaim_touches_one_runner_on_one_shard
                     a_lost_try_is_recorded
@@ -126,6 +127,14 @@ pub(crate) const fn band(number: u32) -> Band {
 
 pub(crate) const fn runner(number: i64) -> RunnerId {
     RunnerId::new(number)
+}
+
+/// Returns a runner's lease of the length that the tests take as long.
+pub(crate) const fn lease(number: i64) -> Lease {
+    Lease {
+        runner: runner(number),
+        until: at(90_000_000),
+    }
 }
 
 pub(crate) fn key(text: &str) -> FairnessKey {
@@ -249,7 +258,7 @@ impl World {
     pub(crate) fn claim(&self, id: StepId, by: i64, now: Timestamp) -> Option<Claim> {
         let claims = self
             .store
-            .claim(id.shard, &[self.candidate(id)], runner(by), now);
+            .claim(id.shard, &[self.candidate(id)], lease(by), now);
         let mut claims = claims.unwrap();
         assert_eq!(claims.len(), 1);
         claims.remove(0)

@@ -286,7 +286,10 @@ impl Game {
         let holders = self.world.store.holders(shard).unwrap();
         let known: BTreeSet<RunnerId> = self.on(shard).filter_map(|line| line.runner).collect();
         assert_eq!(holders.len(), known.len(), "a holder is told twice");
-        assert_eq!(BTreeSet::from_iter(holders), known);
+        assert_eq!(
+            BTreeSet::from_iter(holders.iter().map(|held| held.runner)),
+            known
+        );
     }
 
     fn compare_tries(&self) {

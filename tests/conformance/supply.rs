@@ -6,7 +6,7 @@ use fairq::model::{Band, Due, FairnessKey, LocalId, NewStep, ShardId, StepId, St
 use fairq::store::{Stream, Want};
 use fairq::tally::{ShardTally, Tally};
 
-use super::{ONLY, Open, START, World, at, band, give_back, key, runner, step, success};
+use super::{ONLY, Open, START, World, at, band, give_back, key, lease, runner, step, success};
 
 fn later(millis: i64) -> NewStep {
     NewStep {
@@ -197,7 +197,7 @@ pub(crate) fn an_unknown_shard_is_an_error(open: Open) {
     assert!(store.version(shard).is_err());
     assert!(store.tally(shard).is_err());
     assert!(store.fetch(shard, Band::DEFAULT, &[]).is_err());
-    assert!(store.claim(shard, &[], runner(1), START).is_err());
+    assert!(store.claim(shard, &[], lease(1), START).is_err());
     assert!(store.holders(shard).is_err());
     assert!(store.reclaim(shard, runner(1), START).is_err());
     assert!(world.try_settle(shard, Arc::from([])).is_err());

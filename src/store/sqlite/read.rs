@@ -171,10 +171,10 @@ macro_rules! view_of {
         view_of!(@ "d.id, d.due, d.attempt, d.fence, NULL, NULL, NULL, NULL, NULL, NULL, ", $from)
     };
     (held, $from:literal) => {
-        view_of!(@ "h.id, h.since, h.attempt, h.fence, NULL, NULL, NULL, NULL, NULL, NULL, ", $from)
+        view_of!(@ "h.id, s.created, h.attempt, h.fence, NULL, NULL, NULL, NULL, NULL, NULL, ", $from)
     };
     (done, $from:literal) => {
-        view_of!(@ "e.id, e.ended, e.attempt, e.fence, e.runner, e.started, e.ending, e.code, e.reason, e.state, ", $from)
+        view_of!(@ "e.id, e.ended, e.attempt, e.fence, NULL, e.started, e.ending, e.code, e.reason, e.state, ", $from)
     };
     (@ $columns:literal, $from:literal) => {
         concat!("SELECT ", $columns, step_columns!(), $from)
