@@ -3,4 +3,5 @@
 pub mod ambient;
 pub mod error;
 pub mod model;
+pub mod planner;
 pub mod tally;
