@@ -23,14 +23,20 @@ impl Turn {
     const ONE: f64 = 18_446_744_073_709_551_616.0; // 2^64
 
     /// Returns `1/w`: how far one step moves a key of this weight.
+    pub fn stride(weight: Weight) -> Self {
+        Self::pace(weight.get().min(Self::WEIGHT_RANGE.1))
+    }
+
+    /// Returns `1/total`: how far one step moves the clock of keys whose weights add up to `total`.
+    ///
+    /// A total below the least weight counts as that.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
-        reason = "the clamp keeps the quotient between 1.8e10 and 1.9e28, far below 2^128"
+        reason = "the bound keeps the quotient between 0 and 1.9e28, far below 2^128"
     )]
-    pub fn stride(weight: Weight) -> Self {
-        let (low, high) = Self::WEIGHT_RANGE;
-        Self((Self::ONE / weight.get().clamp(low, high)) as u128)
+    pub fn pace(total: f64) -> Self {
+        Self((Self::ONE / total.max(Self::WEIGHT_RANGE.0)) as u128)
     }
 
     /// Returns the later point, `other` further on. Stops at the end of time instead of wrapping.

@@ -1,0 +1,272 @@
+//! The virtual time of the bands: who has had how much.
+//!
+//! This is weighted fair queueing with steps for packets (Demers, Keshav and Shenker 1989; the
+//! passes and strides are those of Waldspurger 1995, the rule for the end of a busy time that of
+//! Goyal, Vin and Cheng 1996). A key of weight `w` moves by `1/w` a step, so that passes which
+//! keep abreast are shares in proportion to the weights. The band's clock is where a key that has
+//! kept abreast all along would stand: a newcomer starts there, owing nothing and owed nothing.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::model::{Band, FairnessKey, ShardId, Turn, Weight};
+use crate::tally::{ShardTally, Tally};
+
+/// One band's clock and passes as they stood at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Standing {
+    clock: Turn,
+    keys: Arc<Vec<FairnessKey>>,
+    passes: Vec<Turn>,
+}
+
+impl Standing {
+    /// Returns the band's clock: where a newcomer starts.
+    pub const fn clock(&self) -> Turn {
+        self.clock
+    }
+
+    /// Returns the passes that are remembered, in the order of the keys' bytes.
+    pub fn passes(&self) -> impl Iterator<Item = (&FairnessKey, Turn)> {
+        self.keys.iter().zip(self.passes.iter().copied())
+    }
+}
+
+/// One key's pass, and what is needed to keep it.
+#[derive(Clone, Copy, Debug)]
+struct Pass {
+    /// The greatest turn that was taken; where the key started if none was.
+    at: Turn,
+    /// The weight that was told last.
+    weight: Weight,
+    /// The shards that hold the key as far as is known: bit s for shard s. 0 is inactive.
+    shards: u32,
+}
+
+impl Pass {
+    const fn is_active(self) -> bool {
+        self.shards != 0
+    }
+
+    /// Returns where the key's next step starts. A key that waits may stand behind the clock, for
+    /// then it is owed something; one that has nothing due gathers no claims.
+    fn start(self, clock: Turn) -> Turn {
+        if self.is_active() {
+            self.at
+        } else {
+            self.at.max(clock)
+        }
+    }
+}
+
+/// One band: its clock, and the passes of the keys that are active or were lately.
+#[derive(Debug)]
+struct Lane {
+    clock: Turn,
+    /// The weights of the active keys together. Summed afresh, never added to and taken from: a
+    /// tiny weight must not drown in what a huge one leaves behind.
+    total: f64,
+    /// In the order of their bytes. Shared with the snapshots, so that one costs no strings.
+    keys: Arc<Vec<FairnessKey>>,
+    /// One a key.
+    passes: Vec<Pass>,
+}
+
+impl Lane {
+    fn starting_at(clock: Turn) -> Self {
+        Self {
+            clock,
+            total: 0.0,
+            keys: Arc::default(),
+            passes: Vec::new(),
+        }
+    }
+
+    fn pass(&self, key: &FairnessKey) -> Option<Pass> {
+        self.keys.binary_search(key).ok().map(|at| self.passes[at])
+    }
+
+    fn is_held_by(&self, shard: ShardId) -> bool {
+        self.passes.iter().any(|pass| pass.shards & bit(shard) != 0)
+    }
+
+    /// Replaces what a shard holds here.
+    fn report(&mut self, shard: ShardId, tallies: &[Tally]) {
+        let bit = bit(shard);
+        let mut rest = tallies.iter().peekable();
+        let mut fresh = Vec::new();
+        for (key, pass) in self.keys.iter().zip(&mut self.passes) {
+            fresh.extend(std::iter::from_fn(|| {
+                rest.next_if(|tally| tally.key < *key)
+            }));
+            if let Some(tally) = rest.next_if(|tally| tally.key == *key) {
+                pass.at = pass.start(self.clock);
+                pass.shards |= bit;
+                pass.weight = tally.weight;
+            } else {
+                pass.shards &= !bit;
+            }
+        }
+        fresh.extend(rest);
+        self.settle(&fresh, bit);
+    }
+
+    /// Takes newcomers in, forgets whom the clock has passed, and sums the weights.
+    fn settle(&mut self, fresh: &[&Tally], bit: u32) {
+        if fresh.is_empty() && !self.passes.iter().any(|pass| pass.is_active()) {
+            // The band's busy time is over. Nobody waits, so nobody is owed anything, and whoever
+            // comes next starts level with the one that had most.
+            self.clock = self.passes.iter().fold(self.clock, |c, p| c.max(p.at));
+        }
+        let clock = self.clock;
+        let kept = |pass: &Pass| pass.is_active() || pass.at > clock;
+        if !fresh.is_empty() || !self.passes.iter().all(kept) {
+            let old = self.keys.iter().cloned().zip(self.passes.iter().copied());
+            let new = fresh.iter().map(|tally| {
+                let pass = Pass {
+                    at: clock,
+                    weight: tally.weight,
+                    shards: bit,
+                };
+                (tally.key.clone(), pass)
+            });
+            let mut all: Vec<_> = old.filter(|(_, pass)| kept(pass)).chain(new).collect();
+            // Two sorted runs: the standard library's stable sort merges them in one pass.
+            all.sort_by(|(a, _), (b, _)| a.cmp(b));
+            let (keys, passes) = all.into_iter().unzip();
+            self.keys = Arc::new(keys);
+            self.passes = passes;
+        }
+        let (low, high) = Turn::WEIGHT_RANGE;
+        self.total = self
+            .passes
+            .iter()
+            .filter(|pass| pass.is_active())
+            .map(|pass| pass.weight.get().clamp(low, high))
+            .sum();
+    }
+
+    /// Records that a key has had the step at `turn`.
+    fn took(&mut self, key: &FairnessKey, turn: Turn) {
+        let found = self.keys.binary_search(key);
+        let pass = found.map_or(
+            // Offered before any shard told of it: remembered, or a chain of such steps would
+            // start level again with each of them.
+            Pass {
+                at: self.clock,
+                weight: Weight::ONE,
+                shards: 0,
+            },
+            |at| self.passes[at],
+        );
+        let start = pass.start(self.clock);
+        if turn <= start {
+            return;
+        }
+        let taken = Pass { at: turn, ..pass };
+        match found {
+            Ok(at) => self.passes[at] = taken,
+            Err(at) => {
+                Arc::make_mut(&mut self.keys).insert(at, key.clone());
+                self.passes.insert(at, taken);
+            }
+        }
+        // The clock goes by what all keys together have had, and at least to the step's start.
+        // With the start alone, keys that come new for one step each could hold it still, tie
+        // with whoever waits or undercut it, and starve it for ever.
+        let own = if pass.is_active() {
+            0.0
+        } else {
+            pass.weight.get()
+        };
+        self.clock = self.clock.plus(Turn::pace(self.total + own)).max(start);
+    }
+
+    fn standing(&self) -> Standing {
+        Standing {
+            clock: self.clock,
+            keys: Arc::clone(&self.keys),
+            passes: self.passes.iter().map(|p| p.start(self.clock)).collect(),
+        }
+    }
+}
+
+/// The lanes of all bands with keys that wait, or that had more than their share of late.
+///
+/// Its size grows with those keys, never with the keys, bands or steps that ever were.
+#[derive(Debug, Default)]
+pub(super) struct Lanes {
+    lanes: BTreeMap<Band, Lane>,
+    /// The latest clock of a lane that was given up. New lanes start there, so that a step taken
+    /// late, with a turn of its band's former life, puts its key ahead of nobody.
+    epoch: Turn,
+}
+
+impl Lanes {
+    /// Takes in a report.
+    ///
+    /// It says what the shard holds at its best band, and that it holds nothing at better ones. Of
+    /// worse bands it says nothing: what was known there stays, or a key that waits behind a better
+    /// band that comes and goes would start afresh each time.
+    pub(super) fn report(&mut self, shard: ShardId, report: &ShardTally) {
+        let best = report.band();
+        for (band, lane) in &mut self.lanes {
+            if best.is_some_and(|best| *band >= best) {
+                break;
+            }
+            if lane.is_held_by(shard) {
+                lane.report(shard, &[]);
+            }
+        }
+        if let Some(best) = best {
+            self.lanes
+                .entry(best)
+                .or_insert_with(|| Lane::starting_at(self.epoch))
+                .report(shard, report.keys());
+        }
+        let epoch = &mut self.epoch;
+        self.lanes.retain(|_, lane| {
+            let live = !lane.keys.is_empty();
+            if !live {
+                *epoch = (*epoch).max(lane.clock);
+            }
+            live
+        });
+    }
+
+    /// Records that a key has had the step at `turn`. Without effect at a band where nobody waits.
+    pub(super) fn took(&mut self, band: Band, key: &FairnessKey, turn: Turn) {
+        if let Some(lane) = self.lanes.get_mut(&band) {
+            lane.took(key, turn);
+        }
+    }
+
+    /// Returns where the key's next step starts.
+    pub(super) fn start(&self, band: Band, key: &FairnessKey) -> Turn {
+        self.lanes.get(&band).map_or(self.epoch, |lane| {
+            lane.pass(key)
+                .map_or(lane.clock, |pass| pass.start(lane.clock))
+        })
+    }
+
+    /// Returns the greatest turn that the key has taken, if it is remembered.
+    pub(super) fn taken(&self, band: Band, key: &FairnessKey) -> Option<Turn> {
+        let pass = self.lanes.get(&band)?.pass(key)?;
+        Some(pass.at)
+    }
+
+    /// Returns a band's clock and passes.
+    pub(super) fn standing(&self, band: Band) -> Standing {
+        self.lanes.get(&band).map_or_else(
+            || Standing {
+                clock: self.epoch,
+                ..Standing::default()
+            },
+            Lane::standing,
+        )
+    }
+}
+
+const fn bit(shard: ShardId) -> u32 {
+    1 << shard.number()
+}
