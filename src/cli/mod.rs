@@ -1,0 +1,3 @@
+//! Words in, words out: the only part that knows the command line and the terminal.
+
+pub mod words;
