@@ -1,6 +1,8 @@
 //! fairq (library for its own binary and tests; it promises nothing to others).
 
 pub mod ambient;
+pub mod cli;
+pub mod config;
 pub mod error;
 pub mod event;
 pub mod model;

@@ -3,12 +3,14 @@
 //! No bare integer crosses a module: what a number means is its type. This module does no I/O,
 //! reads no clock and knows no other module of the crate.
 
+mod duration;
 mod id;
 mod key;
 mod step;
 mod time;
 mod turn;
 
+pub use duration::ParseSpanError;
 pub use id::{LocalId, ParseIdError, RunnerId, ShardId, StepId};
 pub use key::{Band, FairnessKey, ParseKeyError, Weight};
 pub use step::{
