@@ -20,7 +20,7 @@ mod view;
 use partition::Partition;
 pub use view::{CacheView, Counters, PartitionView};
 
-use crate::model::{Band, Candidate, ShardId, StepId};
+use crate::model::{Band, Candidate, LocalId, ShardId, StepId};
 use crate::sync::{Called, Line, Mutex, MutexGuard, lock};
 
 /// The bounded set of candidates. Every call is safe from any thread; only [`Self::pop`] and
@@ -301,6 +301,13 @@ impl CandidateCache {
             .partitions
             .get(shard.index())
             .map_or(0, |partition| partition.taken.len())
+    }
+
+    /// Returns which steps of a shard a refill would leave out now.
+    pub fn taken_ids(&self, shard: ShardId) -> Vec<LocalId> {
+        let state = self.lock();
+        let partition = state.partitions.get(shard.index());
+        partition.map_or_else(Vec::new, |partition| partition.taken.ids().collect())
     }
 
     /// Changes the capacity to that of a crew of this size.

@@ -56,6 +56,11 @@ impl TakenIds {
         self.find(id).is_ok()
     }
 
+    /// Returns the ids that are here, in their order.
+    pub(super) fn ids(&self) -> impl Iterator<Item = LocalId> {
+        self.entries.iter().map(|entry| entry.id)
+    }
+
     /// Returns how many ids are here.
     pub(super) const fn len(&self) -> usize {
         self.entries.len()

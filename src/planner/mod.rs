@@ -213,6 +213,11 @@ impl Planner {
         self.lock().board.age(now)
     }
 
+    /// Returns the best band with due work on any shard that takes part.
+    pub fn global_band(&self) -> Option<Band> {
+        self.lock().board.global_band()
+    }
+
     /// Returns the latest reports.
     pub fn board(&self) -> TallyBoard {
         self.lock().board.clone()

@@ -106,7 +106,15 @@ impl Refiller {
     /// Returns the refiller of one shard; it does nothing before it is told to.
     pub fn new(shard: ShardId, with: Shared, pace: Pace) -> Self {
         let wake = with.progress.wake(shard);
-        Self { shard, with, wake, pace, seen: None, next_due: None, blind: 0 }
+        Self {
+            shard,
+            with,
+            wake,
+            pace,
+            seen: None,
+            next_due: None,
+            blind: 0,
+        }
     }
 
     /// Turns until the bell is closed.
@@ -125,8 +133,12 @@ impl Refiller {
 
     /// Returns how long it may sleep if nobody rings.
     fn pause(&self) -> Duration {
-        let until_due = self.next_due.map(|due| due.since(self.with.clock.now()).into());
-        until_due.map_or(self.pace.heartbeat, |due: Duration| due.min(self.pace.heartbeat))
+        let until_due = self
+            .next_due
+            .map(|due| due.since(self.with.clock.now()).into());
+        until_due.map_or(self.pace.heartbeat, |due: Duration| {
+            due.min(self.pace.heartbeat)
+        })
     }
 
     /// Makes one turn.
@@ -147,10 +159,17 @@ impl Refiller {
             self.emit(&Event::ShardReturned { shard: self.shard });
         }
         let own = report.band();
-        self.with.planner.tally(self.shard, report, self.with.clock.now());
-        let plan = self.with.planner.plan(self.shard, self.with.cache.capacity());
+        self.with
+            .planner
+            .tally(self.shard, report, self.with.clock.now());
+        let plan = self
+            .with
+            .planner
+            .plan(self.shard, self.with.cache.capacity());
         // A shard with nothing due at the global band is not turned by progress: its bell will ring.
-        self.with.progress.planned(self.shard, own.is_some() && own == plan.band);
+        self.with
+            .progress
+            .planned(self.shard, own.is_some() && own == plan.band);
         self.spread_band(before);
         self.push(&plan)
     }
@@ -180,7 +199,10 @@ impl Refiller {
         self.seen = None;
         self.blind = self.blind.saturating_add(1);
         if self.blind == 1 {
-            self.emit(&Event::ShardWithdrawn { shard: self.shard, error: error.to_string() });
+            self.emit(&Event::ShardWithdrawn {
+                shard: self.shard,
+                error: error.to_string(),
+            });
         }
         // Rings must not make it hammer at what is broken.
         self.wake.suspend(self.pace.heartbeat);
@@ -211,7 +233,9 @@ impl Refiller {
         // shorter since just gives fewer. Slots whose turn was taken from the window before, while
         // this one was being made, are served already.
         for slot in self.with.planner.unserved(plan) {
-            let Some(local) = lists.get_mut(&slot.key).and_then(Iterator::next) else { continue };
+            let Some(local) = lists.get_mut(&slot.key).and_then(Iterator::next) else {
+                continue;
+            };
             batch.push(Candidate {
                 id: StepId::new(self.shard, local),
                 band,
@@ -221,7 +245,12 @@ impl Refiller {
         }
         let selected = batch.len();
         let discarded = self.with.cache.refill(self.shard, batch, band);
-        self.emit(&Event::Refilled { shard: self.shard, band, selected, discarded });
+        self.emit(&Event::Refilled {
+            shard: self.shard,
+            band,
+            selected,
+            discarded,
+        });
         Outcome::Pushed(selected)
     }
 
@@ -231,14 +260,16 @@ impl Refiller {
         plan: &Plan,
         band: Band,
     ) -> Result<BTreeMap<FairnessKey, std::vec::IntoIter<LocalId>>, Error> {
-        let taken: BTreeSet<LocalId> =
-            self.with.cache.taken_ids(self.shard).into_iter().collect();
+        let taken: BTreeSet<LocalId> = self.with.cache.taken_ids(self.shard).into_iter().collect();
         let extra = u32::try_from(taken.len()).unwrap_or(u32::MAX);
         let cap = u32::try_from(plan.per_key_cap).unwrap_or(u32::MAX);
         let wants: Vec<Want> = plan
             .keys
             .iter()
-            .map(|key| Want { key: key.clone(), count: cap.saturating_add(extra) })
+            .map(|key| Want {
+                key: key.clone(),
+                count: cap.saturating_add(extra),
+            })
             .collect();
         let lists = self.with.supply.fetch(self.shard, band, &wants)?;
         Ok(wants

@@ -36,7 +36,10 @@ impl Progress {
             planned_at: AtomicU64::new(0),
             serves: AtomicBool::new(false),
         };
-        Self { lanes: (0..shards).map(lane).collect(), taken: AtomicU64::new(0) }
+        Self {
+            lanes: (0..shards).map(lane).collect(),
+            taken: AtomicU64::new(0),
+        }
     }
 
     /// Returns a shard's bell.
@@ -65,7 +68,8 @@ impl Progress {
     /// Takes note that a shard has planned, and whether it has due work at the band that is served.
     pub(super) fn planned(&self, shard: ShardId, serves: bool) {
         let lane = &self.lanes[shard.index()];
-        lane.planned_at.store(self.taken.load(Ordering::Relaxed), Ordering::Relaxed);
+        lane.planned_at
+            .store(self.taken.load(Ordering::Relaxed), Ordering::Relaxed);
         lane.serves.store(serves, Ordering::Relaxed);
     }
 
@@ -120,7 +124,12 @@ mod tests {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let progress = Progress::new(3, &clock);
         let [a, b, c] = [0, 1, 2].map(|n| ShardId::new(n).unwrap());
-        assert!([a, b, c].map(|shard| rung(&progress, shard)).into_iter().all(|first| first));
+        assert!(
+            [a, b, c]
+                .map(|shard| rung(&progress, shard))
+                .into_iter()
+                .all(|first| first)
+        );
         progress.planned(a, true);
         progress.planned(b, true);
         progress.planned(c, false);

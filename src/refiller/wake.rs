@@ -38,8 +38,15 @@ pub(super) enum Woken {
 impl Wake {
     /// Returns a bell that has been rung once, so that the first turn comes at once.
     pub fn new(clock: Arc<dyn Clock>) -> Self {
-        let state = State { nudged: true, ..State::default() };
-        Self { state: Mutex::new(state), changed: Condvar::new(), clock }
+        let state = State {
+            nudged: true,
+            ..State::default()
+        };
+        Self {
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            clock,
+        }
     }
 
     /// Asks for a turn.
