@@ -80,6 +80,7 @@ macro_rules! every_promise {
                     a_step_that_is_not_there_is_none
                     states_show_when_they_began
                     each_part_of_a_filter_selects
+                    ranges_of_ids_select_within_their_shard
                     the_order_is_as_asked
                     a_limit_keeps_the_first
                     counts_tell_states_bands_and_the_next_due_time

@@ -304,6 +304,7 @@ impl Game {
 /// Says which seed to replay when a world does not hold.
 struct Seed(u64);
 
+#[expect(clippy::print_stderr, reason = "it is for the reader of a failed test")]
 impl Drop for Seed {
     fn drop(&mut self) {
         if std::thread::panicking() {

@@ -18,8 +18,8 @@ fn ids(world: &World, filter: &Filter) -> Vec<StepId> {
     steps.into_iter().map(|step| step.id).collect()
 }
 
-/// Fills the only shard with one step in each state that can be reached; returned in the order of
-/// the states' names below.
+/// Fills the only shard with one step in each state that can be reached, and returns for each since
+/// when it stands there.
 fn one_in_each_state(world: &World) -> [(StepId, StepState, Timestamp); 6] {
     let due = |due| NewStep { due, ..step("a") };
     let steps = [
@@ -71,113 +71,79 @@ pub(crate) fn states_show_when_they_began(open: Open) {
     }
 }
 
-pub(crate) fn each_part_of_a_filter_selects(open: Open) {
-    let world = World::new(open, 2);
+/// Returns the filter that was changed so, in the order of ids.
+fn by(change: impl FnOnce(&mut Filter)) -> Filter {
+    let mut filter = Filter {
+        order: Order::Id,
+        ..Filter::default()
+    };
+    change(&mut filter);
+    filter
+}
+
+fn texts(words: &[&str]) -> Vec<String> {
+    words.iter().map(|&word| word.to_owned()).collect()
+}
+
+/// Four steps with different keys, bands and tags.
+fn four_to_select_from(world: &World) -> Vec<StepId> {
     let tagged = |of: &str, number, tags: &[&str]| NewStep {
         band: band(number),
-        tags: tags.iter().map(|&tag| tag.to_owned()).collect(),
+        tags: texts(tags),
         ..step(of)
     };
-    let all = world.put(&[
+    world.put(&[
         tagged("a", 1, &["x", "y"]),
         tagged("b", 2, &["y"]),
         tagged("a", 2, &[]),
         tagged("c", 3, &["xy", "x y"]),
-    ]);
-    let selects = |filter: Filter, wanted: &[usize]| {
+    ])
+}
+
+pub(crate) fn each_part_of_a_filter_selects(open: Open) {
+    let world = World::new(open, 2);
+    let all = four_to_select_from(&world);
+    let selects = |change: fn(&mut Filter), wanted: &[usize]| {
+        let filter = by(change);
         let mut expected: Vec<StepId> = wanted.iter().map(|index| all[*index]).collect();
         expected.sort();
-        let order = Order::Id;
-        assert_eq!(ids(&world, &Filter { order, ..filter }), expected);
+        assert_eq!(ids(&world, &filter), expected, "{filter:?}");
     };
-    let text =
-        |words: &[&str]| -> Vec<String> { words.iter().map(|&word| word.to_owned()).collect() };
-    let by = Filter::default;
-    selects(by(), &[0, 1, 2, 3]);
-    selects(
-        Filter {
-            keys: vec![key("a")],
-            ..by()
-        },
-        &[0, 2],
-    );
-    selects(
-        Filter {
-            keys: vec![key("c"), key("b")],
-            ..by()
-        },
-        &[1, 3],
-    );
-    selects(
-        Filter {
-            keys: vec![key("none")],
-            ..by()
-        },
-        &[],
-    );
-    selects(
-        Filter {
-            bands: vec![band(2), band(9)],
-            ..by()
-        },
-        &[1, 2],
-    );
-    selects(
-        Filter {
-            tags: text(&["x"]),
-            ..by()
-        },
-        &[0],
-    );
-    selects(
-        Filter {
-            tags: text(&["x y", "y"]),
-            ..by()
-        },
-        &[0, 1, 3],
-    );
-    selects(
-        Filter {
-            states: vec![StepState::Held],
-            ..by()
-        },
-        &[],
-    );
-    let both = Filter {
-        keys: vec![key("a")],
-        bands: vec![band(2)],
-        states: vec![StepState::Held, StepState::Ready],
-        ..by()
+    selects(|_| (), &[0, 1, 2, 3]);
+    selects(|it| it.keys = vec![key("a")], &[0, 2]);
+    selects(|it| it.keys = vec![key("c"), key("b")], &[1, 3]);
+    selects(|it| it.keys = vec![key("none")], &[]);
+    selects(|it| it.bands = vec![band(2), band(9)], &[1, 2]);
+    selects(|it| it.tags = texts(&["x"]), &[0]);
+    selects(|it| it.tags = texts(&["x y", "y"]), &[0, 1, 3]);
+    selects(|it| it.tags = texts(&["_", "%", "x%"]), &[]);
+    selects(|it| it.states = vec![StepState::Held], &[]);
+    let all_must_match = |it: &mut Filter| {
+        it.keys = vec![key("a")];
+        it.bands = vec![band(2)];
+        it.states = vec![StepState::Held, StepState::Ready];
     };
-    selects(both, &[2]);
-    let range = |id: StepId, more| (id.shard, id.local.get(), id.local.get() + more);
-    selects(
-        Filter {
-            ids: vec![range(all[0], 0), range(all[3], 0)],
-            ..by()
-        },
-        &[0, 3],
-    );
-    selects(
-        Filter {
-            ids: vec![range(all[0], -1)],
-            ..by()
-        },
-        &[],
-    );
+    selects(all_must_match, &[2]);
+}
+
+pub(crate) fn ranges_of_ids_select_within_their_shard(open: Open) {
+    let world = World::new(open, 2);
+    let all = four_to_select_from(&world);
+    let ranges = |ranges: &[(ShardId, i64, i64)]| ids(&world, &by(|it| it.ids = ranges.to_vec()));
+    let alone = |id: StepId| (id.shard, id.local.get(), id.local.get());
+    let mut two = [all[0], all[3]];
+    two.sort();
+    assert_eq!(ranges(&two.map(alone)), two);
+    assert_eq!(ranges(&[(all[0].shard, 2, 1)]), []);
     for shard in world.shards() {
-        let there: Vec<usize> = (0..4).filter(|index| all[*index].shard == shard).collect();
-        let whole = vec![(shard, 1, i64::MAX), (shard, 1, 2)];
-        selects(Filter { ids: whole, ..by() }, &there);
+        let mut there = all.clone();
+        there.retain(|id| id.shard == shard);
+        assert!(!there.is_empty());
+        // A step that two ranges hold is listed once.
+        assert_eq!(ranges(&[(shard, 1, i64::MAX), (shard, 1, 2)]), there);
     }
     let nowhere = ShardId::new(20).unwrap();
-    selects(
-        Filter {
-            ids: vec![(nowhere, 1, 9)],
-            ..by()
-        },
-        &[],
-    );
+    assert_eq!(ranges(&[(nowhere, 1, i64::MAX)]), []);
 }
 
 pub(crate) fn the_order_is_as_asked(open: Open) {
