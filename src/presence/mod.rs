@@ -5,6 +5,7 @@
 //! the runner is dead; nobody ever guesses from the age of something.
 
 pub mod bell;
+pub mod control;
 
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
