@@ -153,48 +153,27 @@ fn a_flag_beats_the_environment_which_beats_the_file() {
     }
 }
 
-#[test]
-fn a_wrong_value_in_the_file_is_refused_with_file_line_and_key() {
-    let house = House::new();
-    let numbers = [
-        "workers",
-        "shards",
-        "heartbeat_ms",
-        "min_gap_ms",
-        "inline_output_bytes",
+/// Lines that no configuration may hold, each with the key that the error has to name.
+fn wrong_lines() -> Vec<(String, &'static str)> {
+    let number: &[_] = &[
+        "-1",
+        "1e3",
+        "nan",
+        "NaN",
+        "inf",
+        "4.0",
+        "\"4\"",
+        "true",
+        "[4]",
+        "{}",
+        "01",
+        "１",
+        "",
+        "9223372036854775807",
+        "99999999999999999999999999999999999999999999",
     ];
-    let words = ["placement", "pick", "durability", "color"];
-    let mut cases: Vec<(String, &str)> = Vec::new();
-    for key in numbers {
-        for value in [
-            "-1",
-            "1e3",
-            "nan",
-            "NaN",
-            "inf",
-            "4.0",
-            "\"4\"",
-            "true",
-            "[4]",
-            "{}",
-            "9223372036854775807",
-            "99999999999999999999999999999999999999999999",
-            "01",
-            "１",
-            "",
-        ] {
-            cases.push((format!("{key} = {value}"), key));
-        }
-    }
-    for key in ["workers", "shards", "heartbeat_ms"] {
-        cases.push((format!("{key} = 0"), key));
-    }
-    for key in words {
-        for value in ["0", "-1", "nan", "true", "\"\"", "\"Nothing\"", "[]"] {
-            cases.push((format!("{key} = {value}"), key));
-        }
-    }
-    for value in [
+    let word: &[_] = &["0", "-1", "nan", "true", "\"\"", "\"Nothing\"", "[]"];
+    let grace: &[_] = &[
         "-1",
         "1.5",
         "nan",
@@ -203,10 +182,8 @@ fn a_wrong_value_in_the_file_is_refused_with_file_line_and_key() {
         "\"-1s\"",
         "\"2d\"",
         "999999999999",
-    ] {
-        cases.push((format!("grace = {value}"), "grace"));
-    }
-    for value in [
+    ];
+    let band: &[_] = &[
         "-1",
         "1.5",
         "nan",
@@ -214,36 +191,72 @@ fn a_wrong_value_in_the_file_is_refused_with_file_line_and_key() {
         "\"-1\"",
         "2147483648",
         "[]",
+    ];
+    let store: &[_] = &["3", "\"\"", "\"a\\u0000b\"", "true"];
+    let of_keys = [
+        ("workers", number),
+        ("shards", number),
+        ("heartbeat_ms", number),
+        ("min_gap_ms", number),
+        ("inline_output_bytes", number),
+        ("placement", word),
+        ("pick", word),
+        ("durability", word),
+        ("color", word),
+        ("grace", grace),
+        ("default_band", band),
+        ("store", store),
+        ("bands.urgent", &["-1", "nan", "\"1\"", "2147483648", "1.0"]),
+        ("workers", &["0"]),
+        ("shards", &["0"]),
+        ("heartbeat_ms", &["0"]),
+    ];
+    let mut lines: Vec<_> = of_keys
+        .into_iter()
+        .flat_map(|(key, values)| {
+            values
+                .iter()
+                .map(move |value| (format!("{key} = {value}"), key))
+        })
+        .collect();
+    for (line, key) in [
+        ("bands = 3", "bands"),
+        ("bands = { 10 = 3 }", "\"10\""),
+        ("bands = { \"a b\" = 3 }", "\"a b\""),
+        ("wrokers = 3", "\"wrokers\""),
+        ("[workers]\nx = 1", "workers"),
     ] {
-        cases.push((format!("default_band = {value}"), "default_band"));
+        lines.push((line.to_owned(), key));
     }
-    for value in ["-1", "nan", "\"1\"", "2147483648", "1.0"] {
-        cases.push((format!("bands = {{ urgent = {value} }}"), "bands.urgent"));
-    }
-    cases.push(("bands = 3".to_owned(), "bands"));
-    cases.push(("bands = { 10 = 3 }".to_owned(), "\"10\""));
-    cases.push(("bands = { \"a b\" = 3 }".to_owned(), "\"a b\""));
-    for value in ["3", "\"\"", "\"a\\u0000b\"", "true"] {
-        cases.push((format!("store = {value}"), "store"));
-    }
-    cases.push(("wrokers = 3".to_owned(), "\"wrokers\""));
-    cases.push(("[workers]\nx = 1".to_owned(), "workers"));
-    cases.push(("min_gap_ms = 1\nmin_gap_ms = 1".to_owned(), "min_gap_ms"));
-    for (text, key) in cases {
+    lines
+}
+
+#[test]
+fn a_wrong_value_in_the_file_is_refused_with_file_line_and_key() {
+    let house = House::new();
+    for (text, key) in wrong_lines() {
         let path = house.default_file(&format!("# line one\n\n{text}\n"));
         let error = house.load().expect_err(&text);
-        let line = if text.starts_with("min_gap_ms = 1\n") {
-            4
-        } else {
-            3
-        };
         assert_eq!(error.kind(), ErrorKind::Config, "{text}: {error}");
+        let place = format!("{}:3: ", path.display());
+        assert!(error.what().starts_with(&place), "{text}: {error}");
+        assert!(error.what().contains(key), "{text}: {error}");
+    }
+}
+
+#[test]
+fn a_doubled_key_is_refused_at_its_second_place() {
+    let house = House::new();
+    for (text, line, key) in [
+        ("workers = 1\nshards = 1\nworkers = 1\n", 3, "workers"),
+        ("[bands]\na = 1\n\na = 2\n", 4, "a = 2"),
+        ("[bands]\n[bands]\n", 2, "bands"),
+    ] {
+        let path = house.default_file(text);
+        let error = house.load().expect_err(text);
+        assert_eq!(error.kind(), ErrorKind::Config);
         let place = format!("{}:{line}: ", path.display());
         assert!(error.what().starts_with(&place), "{text}: {error}");
-        let key = key
-            .strip_prefix("bands.")
-            .filter(|_| error.what().contains(" in "))
-            .unwrap_or(key);
         assert!(error.what().contains(key), "{text}: {error}");
     }
 }

@@ -11,8 +11,7 @@ use crate::model::Command;
 
 /// Words without special characters that bash, dash or zsh read as part of their grammar where a
 /// command's name stands.
-const RESERVED: [&str; 23] = [
-    "-",
+const RESERVED: [&str; 21] = [
     "case",
     "coproc",
     "do",
@@ -28,7 +27,6 @@ const RESERVED: [&str; 23] = [
     "if",
     "in",
     "nocorrect",
-    "noglob",
     "repeat",
     "select",
     "then",
@@ -228,7 +226,7 @@ mod tests {
                 .output()
                 .is_ok_and(|output| output.status.success())
         };
-        let found: Vec<_> = ["sh", "dash", "bash", "zsh", "ksh", "mksh", "yash"]
+        let found: Vec<_> = ["sh", "dash", "bash", "zsh", "ash", "ksh", "mksh", "yash"]
             .into_iter()
             .filter(there)
             .collect();
