@@ -21,7 +21,7 @@ use crate::model::{
     Band, Candidate, Claim, FairnessKey, LocalId, LostRun, NewStep, RunnerId, Settled, Settlement,
     ShardId, StepId, Timestamp,
 };
-use crate::tally::ShardTally;
+use crate::tally::{ShardTally, Tally};
 
 pub use view::{Attempt, Counts, Filter, Order, ShardCounts, StepView, Stream};
 
@@ -173,6 +173,13 @@ pub trait Read: Send + Sync {
     ///
     /// The shard could not be read, or the output's file cannot be opened.
     fn output(&self, id: StepId, fence: u32, stream: Stream) -> Result<Option<Output>>;
+
+    /// Returns what each key has due on a shard at one band, whether or not it is the best one.
+    ///
+    /// # Errors
+    ///
+    /// The shard could not be read.
+    fn tally_at(&self, shard: ShardId, band: Band) -> Result<Vec<Tally>>;
 
     /// Returns how many steps of one shard stand in which state, and at which bands.
     ///

@@ -13,7 +13,7 @@ use crate::model::{
     Band, Candidate, Captured, Claim, FairnessKey, LocalId, LostRun, NewStep, RunnerId, Settlement,
     ShardId, StepId, Timestamp,
 };
-use crate::tally::ShardTally;
+use crate::tally::{ShardTally, Tally};
 
 use super::placement::{Placement, Placer};
 use super::{
@@ -171,6 +171,10 @@ impl Read for MemoryStore {
                 Ok(Some(Output::File(file)))
             }
         }
+    }
+
+    fn tally_at(&self, shard: ShardId, band: Band) -> Result<Vec<Tally>> {
+        self.on(shard, |shard| shard.tally_at(band))
     }
 
     fn counts(&self, shard: ShardId) -> Result<ShardCounts> {

@@ -136,14 +136,18 @@ impl Shard {
         let Some(&(best, ..)) = self.ready.first() else {
             return ShardTally::nothing();
         };
+        ShardTally::new(best, self.tally_at(best))
+    }
+
+    pub(super) fn tally_at(&self, band: Band) -> Vec<Tally> {
         let mut keys: Vec<Tally> = Vec::new();
-        for (_, key, id) in self.ready.iter().take_while(|(band, ..)| *band == best) {
+        for (_, key, id) in self.ready.iter().filter(|(at, ..)| *at == band) {
             match keys.last_mut().filter(|tally| tally.key == *key) {
                 Some(tally) => tally.count = tally.count.saturating_add(1),
                 None => keys.extend(self.head(key, *id)),
             }
         }
-        ShardTally::new(best, keys)
+        keys
     }
 
     /// Returns a tally of one for a due step, the first of its key.

@@ -11,10 +11,11 @@ use super::SqliteStore;
 use super::list;
 use super::row::{self, StepRow, step_columns};
 use super::shard::Shard;
-use super::supply::NEXT_DUE;
+use super::supply::{self, NEXT_DUE};
 use super::tx::Counter;
 use crate::error::{Context as _, ErrorKind, Result};
-use crate::model::{Ending, LocalId, RunnerId, ShardId, StepId, StepState, Timestamp};
+use crate::model::{Band, Ending, LocalId, RunnerId, ShardId, StepId, StepState, Timestamp};
+use crate::tally::Tally;
 use crate::store::{Attempt, Filter, Output, Read, ShardCounts, StepView, Stream};
 
 impl Read for SqliteStore {
@@ -93,6 +94,17 @@ impl Read for SqliteStore {
                     })
             }
         }
+    }
+
+    fn tally_at(&self, shard: ShardId, band: Band) -> Result<Vec<Tally>> {
+        self.shard(shard)?.read(|connection| {
+            connection
+                .prepare_cached(
+                    "SELECT band, key, n, since, weight FROM tally WHERE band = ?1 ORDER BY key",
+                )?
+                .query_map([band.get()], supply::tally_row)?
+                .collect()
+        })
     }
 
     fn counts(&self, shard: ShardId) -> Result<ShardCounts> {

@@ -1,7 +1,7 @@
 //! The questions of a refill. Each statement searches one key range and sorts nothing; a test holds
 //! them to it.
 
-use rusqlite::{CachedStatement, Connection, OptionalExtension as _};
+use rusqlite::{CachedStatement, Connection, OptionalExtension as _, Row};
 
 use super::SqliteStore;
 use super::row;
@@ -109,14 +109,19 @@ pub(super) fn tally(connection: &Connection) -> rusqlite::Result<ShardTally> {
     let mut keys = Vec::new();
     while let Some(row) = rows.next()? {
         band = Some(row::band(row, 0)?);
-        keys.push(Tally {
-            key: row::key(row, 1)?,
-            count: u32::try_from(row.get::<_, i64>(2)?).unwrap_or(u32::MAX),
-            since: row::timestamp(row, 3)?,
-            weight: Weight::or_one(row.get(4)?),
-        });
+        keys.push(tally_row(row)?);
     }
     Ok(band.map_or_else(ShardTally::nothing, |band| ShardTally::new(band, keys)))
+}
+
+/// Reads one row of `tally`: band, key, n, since, weight.
+pub(super) fn tally_row(row: &Row<'_>) -> rusqlite::Result<Tally> {
+    Ok(Tally {
+        key: row::key(row, 1)?,
+        count: u32::try_from(row.get::<_, i64>(2)?).unwrap_or(u32::MAX),
+        since: row::timestamp(row, 3)?,
+        weight: Weight::or_one(row.get(4)?),
+    })
 }
 
 fn fetch_key(

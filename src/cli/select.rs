@@ -1,0 +1,100 @@
+//! Which steps are meant: the same words in every command.
+
+use clap::Args;
+
+use super::Context;
+use super::words::{self, IdRange};
+use crate::error::{Error, ErrorKind, Result};
+use crate::model::{FairnessKey, StepState};
+use crate::store::{Filter, Order, Read as _, StepView};
+use crate::store::sqlite::SqliteStore;
+
+/// Selects steps; all kinds of conditions that are given must hold.
+#[derive(Clone, Debug, Default, Args)]
+pub(super) struct Selector {
+    /// Steps, as a3 or as ranges a5-a9
+    #[arg(value_name = "ID", value_parser = words::ids)]
+    pub(super) ids: Vec<IdRange>,
+    /// Only in these states (running, ready, delayed, held, succeeded, failed, cancelled)
+    #[arg(long, value_name = "STATE", value_delimiter = ',')]
+    pub(super) state: Vec<StepState>,
+    /// Only of these keys
+    #[arg(short, long, value_name = "KEY")]
+    pub(super) key: Vec<FairnessKey>,
+    /// Only of these bands, by number or name
+    #[arg(short, long, value_name = "BAND")]
+    pub(super) band: Vec<String>,
+    /// Only with one of these tags
+    #[arg(short, long, value_name = "TAG")]
+    pub(super) tag: Vec<String>,
+    /// All steps
+    #[arg(long, conflicts_with_all = ["ids", "state", "key", "band", "tag"])]
+    pub(super) all: bool,
+}
+
+impl Selector {
+    /// Returns whether nothing was selected, not even everything.
+    pub(super) fn is_empty(&self) -> bool {
+        !self.all && self.is_unconditional()
+    }
+
+    /// Returns whether there is no condition.
+    pub(super) fn is_unconditional(&self) -> bool {
+        self.ids.is_empty()
+            && self.state.is_empty()
+            && self.key.is_empty()
+            && self.band.is_empty()
+            && self.tag.is_empty()
+    }
+
+    /// Returns the filter that is meant.
+    pub(super) fn filter(&self, context: &Context) -> Result<Filter> {
+        let bands = self
+            .band
+            .iter()
+            .map(|band| words::band(band, &context.settings))
+            .collect::<Result<_>>()?;
+        Ok(Filter {
+            ids: self
+                .ids
+                .iter()
+                .map(|range| (range.shard, range.first.get(), range.last.get()))
+                .collect(),
+            states: self.state.clone(),
+            keys: self.key.clone(),
+            bands,
+            tags: self.tag.clone(),
+            order: Order::Id,
+            limit: None,
+        })
+    }
+
+    /// Returns the steps that are meant, in the order of their ids.
+    ///
+    /// # Errors
+    ///
+    /// `Usage` if nothing was selected, `NotFound` if a named step is not there or nothing matched.
+    pub(super) fn resolve(&self, context: &Context, store: &SqliteStore) -> Result<Vec<StepView>> {
+        if self.is_empty() {
+            return Err(Error::new(ErrorKind::Usage, "no steps were selected")
+                .hint("name some (a3 a5-a9), or use --state, --key, --band, --tag or --all"));
+        }
+        let found = store.list(&self.filter(context)?)?;
+        for id in self.ids.iter().filter_map(|range| range.single()) {
+            if !found.iter().any(|step| step.id == id) && store.get(id)?.is_none() {
+                return Err(no_such_step(&id.to_string()));
+            }
+        }
+        if found.is_empty() {
+            return Err(Error::new(ErrorKind::NotFound, "no step matches")
+                .hint("fairq status shows what there is"));
+        }
+        Ok(found)
+    }
+}
+
+/// Says that there is no step of this id.
+pub(super) fn no_such_step(id: &str) -> Error {
+    Error::new(ErrorKind::NotFound, format!("there is no step {id}"))
+        .hint("fairq status shows what there is")
+}
