@@ -1,5 +1,11 @@
 //! Running one command: what it gets, what is seen of it, and what it leaves.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "the helpers of tests are tests"
+)]
+
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
@@ -59,9 +65,10 @@ struct Ran {
 
 impl Ran {
     fn code(&self) -> Option<i32> {
-        match self.ended.ending {
-            Ending::Exited { code } => Some(code),
-            _ => None,
+        if let Ending::Exited { code } = self.ended.ending {
+            Some(code)
+        } else {
+            None
         }
     }
 }
@@ -452,8 +459,10 @@ mod refusals {
         let before = fs::metadata(bench.live(Stream::Out)).unwrap().ino();
         bench.refusal(argv(&["no-such-program"]));
         bench.refusal(argv(&["/no/such/program"]));
-        assert_eq!(bench.run(sh("echo a")).out, b"a\n");
         assert_eq!(fs::metadata(bench.live(Stream::Out)).unwrap().ino(), before);
+        let child = bench.start(sh("echo a")).unwrap();
+        assert_eq!(fs::metadata(bench.live(Stream::Out)).unwrap().ino(), before);
+        assert_eq!(bench.finish(&child).out, b"a\n");
     }
 
     #[test]
@@ -529,14 +538,6 @@ mod endings {
     #[test]
     fn descriptors_and_zombies_do_not_pile_up() {
         let mut bench = Bench::new();
-        let count = || {
-            let target =
-                |entry: std::io::Result<fs::DirEntry>| fs::read_link(entry.ok()?.path()).ok();
-            let root = bench.root.path();
-            let open = fs::read_dir("/proc/self/fd").unwrap().filter_map(target);
-            open.filter(|target| target.starts_with(root)).count()
-        };
-        let before = count();
         let mut pids = Vec::new();
         for round in 0..200 {
             let child = match round % 4 {
@@ -556,7 +557,8 @@ mod endings {
             .filter_map(|entry| fs::read_link(entry.ok()?.path()).ok())
             .filter(|target| target.starts_with(root))
             .count();
-        assert_eq!(after, before);
+        // Two files, or four where a pair had to be set aside.
+        assert!(after <= 4, "{after} descriptors");
         assert_eq!(pids.len(), 100);
         let remains = |birth: &&fairq::crew::Birth| {
             ProcessIdentity::of(birth.pid).is_some_and(|process| birth.is(process))
@@ -579,7 +581,6 @@ mod output {
     #[test]
     fn little_is_kept_inline_each_stream_for_itself_and_never_twice() {
         let mut bench = Bench::new();
-        let inode = fs::metadata(bench.live(Stream::Out)).unwrap().ino();
         let ran = bench.run(sh("printf 'a\\377'; echo b >&2; printf c"));
         assert_eq!(ran.captured.0, Captured::Inline(b"a\xffc".to_vec()));
         assert_eq!(ran.captured.1, Captured::Inline(b"b\n".to_vec()));
@@ -589,8 +590,7 @@ mod output {
             (Captured::Inline(b"d".to_vec()), Captured::Empty)
         );
         let live = fs::metadata(bench.live(Stream::Out)).unwrap();
-        assert_eq!((live.ino(), live.len()), (inode, 0));
-        assert_eq!(live.mode() & 0o777, 0o600);
+        assert_eq!((live.len(), live.mode() & 0o777), (0, 0o600));
     }
 
     #[test]
@@ -634,16 +634,26 @@ mod output {
         assert_eq!(bench.finish(&child).out, b"live\n");
     }
 
-    /// Runs a step that leaves somebody behind who writes when told to, and another step.
-    fn leak(line: &str) {
+    const WRITES_LATE: &str = "echo $$ >leaked; until test -e write; do sleep 0.01; done; echo late; echo late >&2; : >written";
+
+    /// Runs a step that leaves somebody behind who writes when told to, and other steps meanwhile.
+    /// Returns what the store has of the first step's output in the end.
+    fn leak(who: &str, to: &str) -> Option<Vec<u8>> {
         let mut bench = Bench::new();
         bench.claim.policy.leave_group = true;
-        let ran = bench.run(sh(line));
-        assert_eq!(ran.out, b"hi\n", "{line}");
+        let late = format!("{who} sh -c '{WRITES_LATE}' {to}");
+        let ran = bench.run(sh(&format!(
+            "{late} & echo hi; until test -s leaked; do sleep 0.01; done"
+        )));
+        assert_eq!(ran.out, b"hi\n", "{late}");
         let first = bench.claim.fence;
         let leaked = bench.pid_in("leaked");
-        assert!(exists(leaked), "{line}");
+        assert!(exists(leaked), "{late}");
 
+        // The files go round meanwhile.
+        for _ in 0..3 {
+            assert_eq!(bench.run(sh("echo -n; setsid sleep 0.1 &")).out, b"");
+        }
         let child = bench
             .start(sh("echo mine; until test -e end; do sleep 0.01; done"))
             .unwrap();
@@ -651,46 +661,37 @@ mod output {
         until("it has written", || bench.work().join("written").exists());
         fs::write(bench.work().join("end"), "").unwrap();
         let ran = bench.finish(&child);
-        assert_eq!((&*ran.out, &*ran.err), (&b"mine\n"[..], &b""[..]), "{line}");
-        assert_eq!(bench.run(sh("true")).captured.0, Captured::Empty, "{line}");
-
-        let kept = bench
-            .root
-            .path()
-            .join(kept_path(bench.claim.id, first, Stream::Out));
-        assert_eq!(fs::read(kept).unwrap(), b"hi\nlate\n", "{line}");
+        assert_eq!((&*ran.out, &*ran.err), (&b"mine\n"[..], &b""[..]), "{late}");
         until("it has gone", || !exists(leaked));
+        for _ in 0..3 {
+            let ran = bench.run(sh("setsid sleep 0.1 &"));
+            assert_eq!((&*ran.out, &*ran.err), (&b""[..], &b""[..]), "{late}");
+        }
+        fs::read(
+            bench
+                .root
+                .path()
+                .join(kept_path(bench.claim.id, first, Stream::Out)),
+        )
+        .ok()
     }
-
-    const WRITES_LATE: &str = "echo $$ >leaked; until test -e write; do sleep 0.01; done; echo late; echo late >&2; : >written";
 
     #[test]
     fn a_leaked_child_does_not_hang_us_and_writes_into_no_other_step() {
-        let late = format!("sh -c '{WRITES_LATE}'");
-        leak(&format!(
-            "{late} & echo hi; until test -s leaked; do sleep 0.01; done"
-        ));
+        assert_eq!(leak("", ""), Some(b"hi\nlate\n".to_vec()));
     }
 
     #[test]
     fn a_child_that_leaked_out_of_the_group_writes_into_no_other_step() {
-        let late = format!("setsid sh -c '{WRITES_LATE}'");
-        leak(&format!(
-            "{late} & echo hi; until test -s leaked; do sleep 0.01; done"
-        ));
+        assert_eq!(leak("setsid", ""), None);
     }
 
     #[test]
     fn a_leaked_child_that_opened_the_stream_anew_writes_into_no_other_step() {
-        let late = format!("sh -c '{WRITES_LATE}' >>/dev/stdout 2>>/dev/stderr");
-        leak(&format!(
-            "{late} & echo hi; until test -s leaked; do sleep 0.01; done"
-        ));
+        let anew = ">>/dev/stdout 2>>/dev/stderr";
+        assert_eq!(leak("", anew), Some(b"hi\nlate\n".to_vec()));
         // Out of the group, but with one stream as it was.
-        let late = format!("setsid sh -c '{WRITES_LATE}' >>/dev/stdout");
-        leak(&format!(
-            "{late} & echo hi; until test -s leaked; do sleep 0.01; done"
-        ));
+        assert_eq!(leak("setsid", ">>/dev/stdout"), None);
     }
 
     #[test]
@@ -699,14 +700,15 @@ mod output {
             for _ in 0..8 {
                 scope.spawn(|| {
                     let mut bench = Bench::new();
-                    let inode =
-                        |bench: &Bench| fs::metadata(bench.live(Stream::Out)).unwrap().ino();
-                    let before = inode(&bench);
-                    for _ in 0..100 {
-                        let ran = bench.run(argv(&["echo", "a"]));
-                        assert_eq!(ran.captured.0, Captured::Inline(b"a\n".to_vec()));
+                    for round in 0..100 {
+                        let text = format!("{round}\n").into_bytes();
+                        let ran = bench.run(argv(&["echo", &round.to_string()]));
+                        assert_eq!(ran.captured.0, Captured::Inline(text));
                     }
-                    assert_eq!(inode(&bench), before);
+                    // Two pairs and no more, however often they went round.
+                    let runner = bench.root.path().join("runners");
+                    assert!(fs::read_dir(runner).unwrap().count() <= 4);
+                    assert!(!bench.root.path().join("output").exists());
                 });
             }
         });

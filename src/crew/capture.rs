@@ -7,22 +7,25 @@
 //!
 //! **No step may write into another's output.** Before a step gets its descriptors, each takes a
 //! shared `flock`. Such a lock belongs to the open file, so that everything that inherits the
-//! descriptor keeps it, and it goes when the last of them is closed. After the step the worker
-//! asks for an exclusive lock through a descriptor of its own: refused means that somebody can
-//! still write, and the file is retired. One gap is left. A process that opens `/dev/stdout` anew
-//! holds a descriptor without the lock; if it also closes all those it inherited (both streams'),
-//! and leaves the step's process group, nobody sees it. While it is in the group, or holds either
-//! stream, both files are retired.
+//! descriptor keeps it, and it goes when the last copy is closed. After the step the worker asks
+//! for an exclusive lock through descriptors of its own: refused means that somebody may still
+//! write. Often that is only a process that another worker has just started: it has copies of
+//! our descriptors until it has become its program, and for a moment longer. So the pair of files
+//! is not given up but set aside, unread from then on, and used again when its locks are free.
+//!
+//! One gap is left. A process that opens `/dev/stdout` anew holds a descriptor without the lock; if
+//! it also closes all those it inherited, of both streams, and leaves the step's process group,
+//! nobody sees it.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
+use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
+
 use crate::error::{Context as _, ErrorKind, Result};
 use crate::model::{Captured, StepId};
-
-use super::starting::await_starts;
 
 /// What a stream may hold to be kept with the step's record rather than as a file, in bytes.
 pub const INLINE_MAX: u64 = 64 * 1024;
@@ -74,8 +77,10 @@ pub fn kept_path(id: StepId, fence: u32, stream: Stream) -> PathBuf {
 pub struct Capture {
     store: PathBuf,
     worker: u32,
-    out: Spool,
-    err: Spool,
+    live: Pair,
+    /// What somebody still held when we last looked.
+    aside: Option<Pair>,
+    names: Names,
     used: bool,
 }
 
@@ -89,11 +94,16 @@ impl Capture {
     ///
     /// Unavailable: the files cannot be made, for instance because the worker has some already.
     pub fn create(store: &Path, runner_dir: &Path, worker: u32) -> Result<Self> {
+        let names = Names::of(runner_dir, worker);
+        let live = names.make().or_fail(ErrorKind::Unavailable, || {
+            format!("cannot make {}", names.out.display())
+        })?;
         Ok(Self {
             store: store.to_owned(),
             worker,
-            out: Spool::create(live_path(runner_dir, worker, Stream::Out))?,
-            err: Spool::create(live_path(runner_dir, worker, Stream::Err))?,
+            live,
+            aside: None,
+            names,
             used: false,
         })
     }
@@ -110,14 +120,17 @@ impl Capture {
 
     /// Opens the files for a step: output, error.
     pub(super) fn open(&mut self) -> Result<(File, File)> {
-        if self.used {
-            let replace = self.out.replace().and_then(|()| self.err.replace());
-            replace.or_fail(ErrorKind::Unavailable, || {
-                format!("cannot replace {}", self.out.path.display())
-            })?;
-            self.used = false;
-        }
-        Ok((self.out.open()?, self.err.open()?))
+        let open = |path: &Path| {
+            let file = OpenOptions::new().append(true).open(path)?;
+            file.lock_shared()?;
+            Ok::<_, io::Error>(file)
+        };
+        let renew = if self.used { self.renew() } else { Ok(()) };
+        renew
+            .and_then(|()| Ok((open(&self.names.out)?, open(&self.names.err)?)))
+            .or_fail(ErrorKind::Unavailable, || {
+                format!("cannot open {}", self.names.out.display())
+            })
     }
 
     /// Notes that a step may have written.
@@ -128,9 +141,9 @@ impl Capture {
     /// Takes out what the step wrote to its output and to its error, and makes the files ready for
     /// the next one. To be called when its main process has ended.
     ///
-    /// `left_some` says that something was left in the step's process group.
-    /// What is held by somebody still, and has something in it, is kept as a file of its own even
-    /// if it is small: what is written later is found there too.
+    /// `left_some` says that something was left in the step's process group. Then a stream that
+    /// has anything in it is kept as a file even if it is small, and what is written later is
+    /// found there too. What anybody else writes later is not kept.
     ///
     /// # Errors
     ///
@@ -142,139 +155,176 @@ impl Capture {
         fence: u32,
         left_some: bool,
     ) -> Result<(Captured, Captured)> {
-        let held = left_some || self.is_held()?;
-        let mut take = |stream: Stream| {
-            let spool = match stream {
-                Stream::Out => &mut self.out,
-                Stream::Err => &mut self.err,
-            };
-            spool
-                .take(held, &self.store, || kept_path(id, fence, stream))
-                .or_fail(ErrorKind::Unavailable, || {
-                    format!("cannot keep the output of {id} in {}", spool.path.display())
-                })
-        };
-        let taken = (take(Stream::Out)?, take(Stream::Err)?);
-        self.used = false;
-        Ok(taken)
-    }
-
-    /// Returns whether anybody but us can still write to one of the files.
-    fn is_held(&self) -> Result<bool> {
-        let look = || -> io::Result<bool> { Ok(self.out.is_held()? || self.err.is_held()?) };
-        let held = look().and_then(|held| {
-            if held {
-                // A process that another worker is starting has a copy of our descriptors for a
-                // moment. It is not what we look for.
-                await_starts();
-                look()
-            } else {
-                Ok(false)
-            }
-        });
-        held.or_fail(ErrorKind::Unavailable, || {
-            format!("cannot lock {}", self.out.path.display())
-        })
-    }
-}
-
-/// One stream's file.
-#[derive(Debug)]
-struct Spool {
-    path: PathBuf,
-    /// Our own view of it, which no step ever gets.
-    file: File,
-}
-
-impl Spool {
-    fn create(path: PathBuf) -> Result<Self> {
-        match Self::make(&path) {
-            Ok(file) => Ok(Self { path, file }),
-            Err(error) => Err(error).or_fail(ErrorKind::Unavailable, || {
-                format!("cannot make {}", path.display())
-            }),
-        }
-    }
-
-    fn make(path: &Path) -> io::Result<File> {
-        OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(path)
-    }
-
-    /// Opens it for a step: to append, with the lock that tells whether it is still held.
-    fn open(&self) -> Result<File> {
-        let open = || {
-            let file = OpenOptions::new().append(true).open(&self.path)?;
-            file.lock_shared()?;
-            Ok::<_, io::Error>(file)
-        };
-        open().or_fail(ErrorKind::Unavailable, || {
-            format!("cannot open {}", self.path.display())
+        let taken = self.take(id, fence, left_some);
+        taken.or_fail(ErrorKind::Unavailable, || {
+            format!(
+                "cannot keep the output of {id}, which is in {}",
+                self.names.out.display()
+            )
         })
     }
 
-    fn is_held(&self) -> io::Result<bool> {
-        match self.file.try_lock() {
-            Ok(()) => self.file.unlock().map(|()| false),
-            Err(TryLockError::WouldBlock) => Ok(true),
-            Err(TryLockError::Error(error)) => Err(error),
-        }
-    }
-
-    /// Takes out what is in it and leaves it empty, itself or as a new file.
     fn take(
         &mut self,
-        held: bool,
-        store: &Path,
-        keep_as: impl FnOnce() -> PathBuf,
-    ) -> io::Result<Captured> {
-        let size = self.file.metadata()?.len();
-        if size == 0 {
-            if held {
-                self.replace()?;
-            }
-            return Ok(Captured::Empty);
-        }
-        if held || size > INLINE_MAX {
-            let path = keep_as();
-            move_to(&self.path, &store.join(&path))?;
-            self.file = Self::make(&self.path)?;
-            return Ok(Captured::File { path, size });
-        }
-        let bytes = self.read(size)?;
-        self.file.set_len(0)?;
-        Ok(Captured::Inline(bytes))
-    }
-
-    /// Returns the first `size` bytes, or as many as there are.
-    fn read(&self, size: u64) -> io::Result<Vec<u8>> {
-        let mut bytes = vec![0; usize::try_from(size).map_err(io::Error::other)?];
-        let mut filled = 0;
-        while filled < bytes.len() {
-            match self.file.read_at(&mut bytes[filled..], filled as u64) {
-                Ok(0) => break,
-                Ok(count) => filled += count,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
+        id: StepId,
+        fence: u32,
+        left_some: bool,
+    ) -> io::Result<(Captured, Captured)> {
+        let in_doubt = left_some || self.live.is_held()?;
+        let mut taken = [Captured::Empty, Captured::Empty];
+        for (stream, captured) in [Stream::Out, Stream::Err].into_iter().zip(&mut taken) {
+            let (file, name) = match stream {
+                Stream::Out => (&mut self.live.out, &self.names.out),
+                Stream::Err => (&mut self.live.err, &self.names.err),
+            };
+            let size = file.metadata()?.len();
+            if size > INLINE_MAX || (size > 0 && left_some) {
+                let path = kept_path(id, fence, stream);
+                move_to(name, &self.store.join(&path))?;
+                *file = make(name)?;
+                *captured = Captured::File { path, size };
+            } else if left_some {
+                // Nobody can say whether what was left has it open.
+                remake(name, file)?;
+            } else if size > 0 {
+                *captured = Captured::Inline(read(file, size)?);
+                if !in_doubt {
+                    file.set_len(0)?;
+                }
             }
         }
-        bytes.truncate(filled);
-        Ok(bytes)
+        if in_doubt && !left_some {
+            self.set_aside()?;
+        }
+        self.used = false;
+        let [out, err] = taken;
+        Ok((out, err))
     }
 
-    /// Leaves the file to whoever holds it, and has a new one from now on.
-    fn replace(&mut self) -> io::Result<()> {
-        match fs::remove_file(&self.path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            Ok(()) | Err(_) => {}
+    /// Has another pair of files from now on: the one that was set aside before, if it is free.
+    fn set_aside(&mut self) -> io::Result<()> {
+        if let Some(aside) = &mut self.aside
+            && !aside.is_held()?
+        {
+            aside.out.set_len(0)?;
+            aside.err.set_len(0)?;
+            self.names.exchange()?;
+            std::mem::swap(&mut self.live, aside);
+            return Ok(());
         }
-        self.file = Self::make(&self.path)?;
+        self.names.push_aside()?;
+        let next = self.names.make()?;
+        self.aside = Some(std::mem::replace(&mut self.live, next));
         Ok(())
     }
+
+    /// Leaves the files to whoever has them, and makes others.
+    fn renew(&mut self) -> io::Result<()> {
+        remake(&self.names.out, &mut self.live.out)?;
+        remake(&self.names.err, &mut self.live.err)?;
+        self.used = false;
+        Ok(())
+    }
+}
+
+/// Our own view of two files, which no step ever gets.
+#[derive(Debug)]
+struct Pair {
+    out: File,
+    err: File,
+}
+
+impl Pair {
+    /// Returns whether a step's descriptor of either file is open somewhere.
+    fn is_held(&self) -> io::Result<bool> {
+        Ok(is_held(&self.out)? || is_held(&self.err)?)
+    }
+}
+
+/// Where a worker's files lie: those in use, and those set aside.
+#[derive(Debug)]
+struct Names {
+    out: PathBuf,
+    err: PathBuf,
+    aside_out: PathBuf,
+    aside_err: PathBuf,
+}
+
+impl Names {
+    fn of(runner_dir: &Path, worker: u32) -> Self {
+        let aside =
+            |stream: Stream| runner_dir.join(format!("{worker}.{}.aside", stream.extension()));
+        Self {
+            out: live_path(runner_dir, worker, Stream::Out),
+            err: live_path(runner_dir, worker, Stream::Err),
+            aside_out: aside(Stream::Out),
+            aside_err: aside(Stream::Err),
+        }
+    }
+
+    fn make(&self) -> io::Result<Pair> {
+        Ok(Pair {
+            out: make(&self.out)?,
+            err: make(&self.err)?,
+        })
+    }
+
+    /// Gives the files in use the names of those set aside, which are given up.
+    fn push_aside(&self) -> io::Result<()> {
+        fs::rename(&self.out, &self.aside_out)?;
+        fs::rename(&self.err, &self.aside_err)
+    }
+
+    /// Lets the files in use and those set aside change names.
+    fn exchange(&self) -> io::Result<()> {
+        let swap = RenameFlags::RENAME_EXCHANGE;
+        renameat2(AT_FDCWD, &self.out, AT_FDCWD, &self.aside_out, swap)?;
+        renameat2(AT_FDCWD, &self.err, AT_FDCWD, &self.aside_err, swap)?;
+        Ok(())
+    }
+}
+
+fn make(path: &Path) -> io::Result<File> {
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)
+}
+
+/// Leaves a file to whoever has it open, and makes another of its name.
+fn remake(path: &Path, file: &mut File) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        Ok(()) | Err(_) => {}
+    }
+    *file = make(path)?;
+    Ok(())
+}
+
+fn is_held(file: &File) -> io::Result<bool> {
+    match file.try_lock() {
+        Ok(()) => file.unlock().map(|()| false),
+        Err(TryLockError::WouldBlock) => Ok(true),
+        Err(TryLockError::Error(error)) => Err(error),
+    }
+}
+
+/// Returns the first `size` bytes, or as many as there are.
+fn read(file: &File, size: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; usize::try_from(size).map_err(io::Error::other)?];
+    let mut filled = 0;
+    while filled < bytes.len() {
+        match file.read_at(&mut bytes[filled..], filled as u64) {
+            Ok(0) => break,
+            Ok(count) => filled += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    bytes.truncate(filled);
+    Ok(bytes)
 }
 
 /// Renames a file, making the folder that it goes to if there is none yet.

@@ -32,7 +32,6 @@ use super::leftovers::Leftover;
 use super::process::{Birth, as_pid, ticks_now};
 use super::program::{SHELL, Unresolved, resolve};
 use super::refusal;
-use super::starting::start_with;
 
 /// The variables that a step gets from us. A captured variable of such a name is that of a step
 /// around the `enqueue`, and never reaches another step.
@@ -182,7 +181,7 @@ impl<'claim> Recipe<'claim> {
             .stdout(out)
             .stderr(err);
         let after = ticks_now();
-        let spawned = start_with(|| command.spawn());
+        let spawned = command.spawn();
         let before = ticks_now();
         Ok(spawned.map(|process| {
             capture.mark_used();

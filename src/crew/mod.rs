@@ -11,7 +11,6 @@ pub mod leftovers;
 pub mod process;
 mod program;
 mod refusal;
-mod starting;
 
 pub use capture::{Capture, Stream};
 pub use child::{Child, Ended, StartError};
