@@ -1,0 +1,344 @@
+//! What a step writes: two files that a worker keeps for life.
+//!
+//! Making and removing a file is the slowest thing that a runner can do for a short step. So each
+//! worker owns one file for each stream; a step gets fresh descriptors that append to them; when
+//! it has ended, what it wrote is taken out and the files are empty again. A step that wrote much
+//! takes its file along, and so does one that left somebody behind who can still write.
+//!
+//! **No step may write into another's output.** Before a step gets its descriptors, each takes a
+//! shared `flock`. Such a lock belongs to the open file, so that everything that inherits the
+//! descriptor keeps it, and it goes when the last copy is closed. After the step the worker asks
+//! for an exclusive lock through descriptors of its own: refused means that somebody may still
+//! write. Often that is only a process that another worker has just started: it has copies of
+//! our descriptors until it has become its program, and for a moment longer. So the pair of files
+//! is not given up but set aside, unread from then on, and used again when its locks are free.
+//!
+//! One gap is left. A process that opens `/dev/stdout` anew holds a descriptor without the lock; if
+//! it also closes all those it inherited, of both streams, and leaves the step's process group,
+//! nobody sees it.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
+
+use crate::error::{Context as _, ErrorKind, Result};
+use crate::model::{Captured, StepId};
+
+/// What a stream may hold to be kept with the step's record rather than as a file, in bytes.
+pub const INLINE_MAX: u64 = 64 * 1024;
+
+/// How many steps share a folder below `output/`.
+const STEPS_PER_FOLDER: i64 = 1_000;
+
+/// One of the two streams that a step writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stream {
+    /// The standard output.
+    Out,
+    /// The standard error.
+    Err,
+}
+
+impl Stream {
+    /// Returns what the names of its files end with.
+    pub const fn extension(self) -> &'static str {
+        match self {
+            Self::Out => "out",
+            Self::Err => "err",
+        }
+    }
+}
+
+/// Returns where a worker's file for a stream lies in its runner's directory.
+pub fn live_path(runner_dir: &Path, worker: u32, stream: Stream) -> PathBuf {
+    runner_dir.join(format!("{worker}.{}", stream.extension()))
+}
+
+/// Returns where a stream of a try is kept if it has a file of its own, below the store's
+/// directory: `output/a0/a17-3.out` for the third claim of `a17`. A folder holds 1,000 steps.
+pub fn kept_path(id: StepId, fence: u32, stream: Stream) -> PathBuf {
+    let folder = id.local.get() / STEPS_PER_FOLDER;
+    PathBuf::from(format!(
+        "output/{}{folder}/{id}-{fence}.{}",
+        id.shard.letter(),
+        stream.extension()
+    ))
+}
+
+/// The two files of one worker.
+///
+/// Used by that worker alone, for one step after another: [`super::child::start`] opens them,
+/// [`Self::collect`] empties them. A step that was started and not collected leaves files that
+/// nobody else gets: the next start replaces them.
+#[derive(Debug)]
+pub struct Capture {
+    store: PathBuf,
+    worker: u32,
+    live: Pair,
+    /// What somebody still held when we last looked.
+    aside: Option<Pair>,
+    names: Names,
+    used: bool,
+}
+
+impl Capture {
+    /// Makes the two files of a worker, readable by the owner alone.
+    ///
+    /// `store` is the store's directory, where large streams go; `runner_dir` is the runner's own
+    /// below it, on the same file system.
+    ///
+    /// # Errors
+    ///
+    /// Unavailable: the files cannot be made, for instance because the worker has some already.
+    pub fn create(store: &Path, runner_dir: &Path, worker: u32) -> Result<Self> {
+        let names = Names::of(runner_dir, worker);
+        let live = names.make().or_fail(ErrorKind::Unavailable, || {
+            format!("cannot make {}", names.out.display())
+        })?;
+        Ok(Self {
+            store: store.to_owned(),
+            worker,
+            live,
+            aside: None,
+            names,
+            used: false,
+        })
+    }
+
+    /// Returns the worker's number.
+    pub const fn worker(&self) -> u32 {
+        self.worker
+    }
+
+    /// Returns the store's directory.
+    pub fn store(&self) -> &Path {
+        &self.store
+    }
+
+    /// Opens the files for a step: output, error.
+    pub(super) fn open(&mut self) -> Result<(File, File)> {
+        let open = |path: &Path| {
+            let file = OpenOptions::new().append(true).open(path)?;
+            file.lock_shared()?;
+            Ok::<_, io::Error>(file)
+        };
+        let renew = if self.used { self.renew() } else { Ok(()) };
+        renew
+            .and_then(|()| Ok((open(&self.names.out)?, open(&self.names.err)?)))
+            .or_fail(ErrorKind::Unavailable, || {
+                format!("cannot open {}", self.names.out.display())
+            })
+    }
+
+    /// Notes that a step may have written.
+    pub(super) const fn mark_used(&mut self) {
+        self.used = true;
+    }
+
+    /// Takes out what the step wrote to its output and to its error, and makes the files ready for
+    /// the next one. To be called when its main process has ended.
+    ///
+    /// `left_some` says that something was left in the step's process group. Then a stream that
+    /// has anything in it is kept as a file even if it is small, and what is written later is
+    /// found there too. What anybody else writes later is not kept.
+    ///
+    /// # Errors
+    ///
+    /// Unavailable: a file cannot be read, moved or made. The output of this step is lost then, in
+    /// whole or in part, but never shown as that of another.
+    pub fn collect(
+        &mut self,
+        id: StepId,
+        fence: u32,
+        left_some: bool,
+    ) -> Result<(Captured, Captured)> {
+        let taken = self.take(id, fence, left_some);
+        taken.or_fail(ErrorKind::Unavailable, || {
+            format!(
+                "cannot keep the output of {id}, which is in {}",
+                self.names.out.display()
+            )
+        })
+    }
+
+    fn take(
+        &mut self,
+        id: StepId,
+        fence: u32,
+        left_some: bool,
+    ) -> io::Result<(Captured, Captured)> {
+        let in_doubt = left_some || self.live.is_held()?;
+        let mut taken = [Captured::Empty, Captured::Empty];
+        for (stream, captured) in [Stream::Out, Stream::Err].into_iter().zip(&mut taken) {
+            let (file, name) = match stream {
+                Stream::Out => (&mut self.live.out, &self.names.out),
+                Stream::Err => (&mut self.live.err, &self.names.err),
+            };
+            let size = file.metadata()?.len();
+            if size > INLINE_MAX || (size > 0 && left_some) {
+                let path = kept_path(id, fence, stream);
+                move_to(name, &self.store.join(&path))?;
+                *file = make(name)?;
+                *captured = Captured::File { path, size };
+            } else if left_some {
+                // Nobody can say whether what was left has it open.
+                remake(name, file)?;
+            } else if size > 0 {
+                *captured = Captured::Inline(read(file, size)?);
+                if !in_doubt {
+                    file.set_len(0)?;
+                }
+            }
+        }
+        if in_doubt && !left_some {
+            self.set_aside()?;
+        }
+        self.used = false;
+        let [out, err] = taken;
+        Ok((out, err))
+    }
+
+    /// Has another pair of files from now on: the one that was set aside before, if it is free.
+    fn set_aside(&mut self) -> io::Result<()> {
+        if let Some(aside) = &mut self.aside
+            && !aside.is_held()?
+        {
+            aside.out.set_len(0)?;
+            aside.err.set_len(0)?;
+            self.names.exchange()?;
+            std::mem::swap(&mut self.live, aside);
+            return Ok(());
+        }
+        self.names.push_aside()?;
+        let next = self.names.make()?;
+        self.aside = Some(std::mem::replace(&mut self.live, next));
+        Ok(())
+    }
+
+    /// Leaves the files to whoever has them, and makes others.
+    fn renew(&mut self) -> io::Result<()> {
+        remake(&self.names.out, &mut self.live.out)?;
+        remake(&self.names.err, &mut self.live.err)?;
+        self.used = false;
+        Ok(())
+    }
+}
+
+/// Our own view of two files, which no step ever gets.
+#[derive(Debug)]
+struct Pair {
+    out: File,
+    err: File,
+}
+
+impl Pair {
+    /// Returns whether a step's descriptor of either file is open somewhere.
+    fn is_held(&self) -> io::Result<bool> {
+        Ok(is_held(&self.out)? || is_held(&self.err)?)
+    }
+}
+
+/// Where a worker's files lie: those in use, and those set aside.
+#[derive(Debug)]
+struct Names {
+    out: PathBuf,
+    err: PathBuf,
+    aside_out: PathBuf,
+    aside_err: PathBuf,
+}
+
+impl Names {
+    fn of(runner_dir: &Path, worker: u32) -> Self {
+        let aside =
+            |stream: Stream| runner_dir.join(format!("{worker}.{}.aside", stream.extension()));
+        Self {
+            out: live_path(runner_dir, worker, Stream::Out),
+            err: live_path(runner_dir, worker, Stream::Err),
+            aside_out: aside(Stream::Out),
+            aside_err: aside(Stream::Err),
+        }
+    }
+
+    fn make(&self) -> io::Result<Pair> {
+        Ok(Pair {
+            out: make(&self.out)?,
+            err: make(&self.err)?,
+        })
+    }
+
+    /// Gives the files in use the names of those set aside, which are given up.
+    fn push_aside(&self) -> io::Result<()> {
+        fs::rename(&self.out, &self.aside_out)?;
+        fs::rename(&self.err, &self.aside_err)
+    }
+
+    /// Lets the files in use and those set aside change names.
+    fn exchange(&self) -> io::Result<()> {
+        let swap = RenameFlags::RENAME_EXCHANGE;
+        renameat2(AT_FDCWD, &self.out, AT_FDCWD, &self.aside_out, swap)?;
+        renameat2(AT_FDCWD, &self.err, AT_FDCWD, &self.aside_err, swap)?;
+        Ok(())
+    }
+}
+
+fn make(path: &Path) -> io::Result<File> {
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)
+}
+
+/// Leaves a file to whoever has it open, and makes another of its name.
+fn remake(path: &Path, file: &mut File) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        Ok(()) | Err(_) => {}
+    }
+    *file = make(path)?;
+    Ok(())
+}
+
+fn is_held(file: &File) -> io::Result<bool> {
+    match file.try_lock() {
+        Ok(()) => file.unlock().map(|()| false),
+        Err(TryLockError::WouldBlock) => Ok(true),
+        Err(TryLockError::Error(error)) => Err(error),
+    }
+}
+
+/// Returns the first `size` bytes, or as many as there are.
+fn read(file: &File, size: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; usize::try_from(size).map_err(io::Error::other)?];
+    let mut filled = 0;
+    while filled < bytes.len() {
+        match file.read_at(&mut bytes[filled..], filled as u64) {
+            Ok(0) => break,
+            Ok(count) => filled += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    bytes.truncate(filled);
+    Ok(bytes)
+}
+
+/// Renames a file, making the folder that it goes to if there is none yet.
+fn move_to(from: &Path, to: &Path) -> io::Result<()> {
+    match fs::rename(from, to) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            if let Some(folder) = to.parent() {
+                fs::DirBuilder::new()
+                    .recursive(true)
+                    .mode(0o700)
+                    .create(folder)?;
+            }
+            fs::rename(from, to)
+        }
+        done => done,
+    }
+}

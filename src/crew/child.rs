@@ -1,0 +1,292 @@
+//! One running step: a process group of its own.
+//!
+//! A child is started the way that keeps the standard library from copying our process
+//! (`posix_spawn`): group and directory set by it, an absolute program, no code of ours between
+//! fork and exec. It gets the captured environment and the variables of [`STEP_VARIABLES`], an
+//! empty standard input, the worker's two files, and nothing else.
+//!
+//! **A group is signalled only while its number is certainly ours.** The kernel gives a number
+//! away again when nobody has it as process or group. So the leader's exit is first observed
+//! without reaping it; reaping happens under the lock that signalling takes too, and afterwards
+//! nobody signals through the [`Child`] any more. What is left of the group then is a
+//! [`Leftover`], which proves the number in another way.
+
+use std::borrow::Cow;
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::path::PathBuf;
+use std::process::{self, ExitStatus, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use nix::errno::Errno;
+use nix::sys::signal::{Signal, killpg};
+use nix::sys::wait::{Id, WaitPidFlag, waitid};
+
+use crate::error::Error;
+use crate::model::{Claim, Command, Ending};
+
+use super::capture::Capture;
+use super::leftovers::Leftover;
+use super::process::{Birth, as_pid, ticks_now};
+use super::program::{SHELL, Unresolved, resolve};
+use super::refusal;
+
+/// The variables that a step gets from us. A captured variable of such a name is that of a step
+/// around the `enqueue`, and never reaches another step.
+pub const STEP_VARIABLES: [&str; 8] = [
+    "FAIRQ_ID",
+    "FAIRQ_ATTEMPT",
+    "FAIRQ_BAND",
+    "FAIRQ_KEY",
+    "FAIRQ_NAME",
+    "FAIRQ_STORE",
+    "FAIRQ_WORKER",
+    "FAIRQ_DEADLINE",
+];
+
+/// Why there is no process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StartError {
+    /// There never will be one: the step fails, and this is why, with the path and the error
+    /// number that it went wrong with.
+    Never {
+        /// For people.
+        reason: String,
+    },
+    /// The machine or the runner lacks something for the moment: back off, start it again, and do
+    /// not count the try.
+    NotNow {
+        /// For people.
+        reason: String,
+    },
+}
+
+impl From<Error> for StartError {
+    /// What goes wrong with our own files is no fault of the step.
+    fn from(error: Error) -> Self {
+        Self::NotNow {
+            reason: error.to_string(),
+        }
+    }
+}
+
+/// How a step's main process ended, and what it left.
+#[derive(Debug)]
+pub struct Ended {
+    /// The ending. `Lost` if the kernel did not tell, which happens only to a process that was
+    /// started with SIGCHLD ignored and did not change that.
+    pub ending: Ending,
+    /// What remains of its process group. Unless the step's policy lets it live on, it has been
+    /// asked to end (SIGTERM) and belongs into [`super::Leftovers::end`].
+    pub leftover: Option<Leftover>,
+}
+
+/// A step's main process, which leads a process group of its own.
+///
+/// One thread waits; others may signal meanwhile.
+#[derive(Debug)]
+pub struct Child {
+    birth: Birth,
+    leave_group: bool,
+    leader: Mutex<Leader>,
+}
+
+#[derive(Debug)]
+enum Leader {
+    /// It runs, or is a zombie: its number is ours.
+    Ours(process::Child),
+    /// It has been reaped: its number may be anybody's.
+    Reaped(Ending),
+}
+
+/// Starts a claimed step on the worker that owns these capture files.
+///
+/// A shell line runs as `/bin/sh -c LINE`, an argv byte for byte with its first word as argument
+/// 0; which program that word means is found with the step's own PATH, from its own directory. A
+/// program that the kernel knows no format for is run by `/bin/sh`, as `execvp` does.
+///
+/// # Errors
+///
+/// See [`StartError`]. The capture files are as they were.
+pub fn start(claim: &Claim, capture: &mut Capture) -> Result<Child, StartError> {
+    let mut recipe =
+        Recipe::of(claim).map_err(|unresolved| refusal::no_program(claim, &unresolved))?;
+    let mut spawned = recipe.spawn(claim, capture)?;
+    if matches!(&spawned, Err(error) if error.raw_os_error() == Some(Errno::ENOEXEC as i32)) {
+        recipe = recipe.through_shell();
+        spawned = recipe.spawn(claim, capture)?;
+    }
+    spawned.map_err(|error| refusal::explain(claim, &recipe.program, &error))
+}
+
+/// What to execute: program, argument 0, the other arguments.
+struct Recipe<'claim> {
+    program: PathBuf,
+    arg0: &'claim OsStr,
+    arguments: Vec<Cow<'claim, OsStr>>,
+}
+
+impl<'claim> Recipe<'claim> {
+    fn of(claim: &'claim Claim) -> Result<Self, Unresolved> {
+        match &claim.command {
+            Command::Shell(line) => {
+                let mut arguments = vec![Cow::Borrowed(OsStr::new("-c"))];
+                // A line that begins like an option would be taken for one.
+                if matches!(line.as_bytes().first(), Some(b'-' | b'+')) {
+                    arguments.push(Cow::Borrowed(OsStr::new("--")));
+                }
+                arguments.push(Cow::Borrowed(line));
+                Ok(Self {
+                    program: SHELL.into(),
+                    arg0: OsStr::new("sh"),
+                    arguments,
+                })
+            }
+            Command::Argv(words) => {
+                let arg0 = words.first().map_or(OsStr::new(""), OsString::as_os_str);
+                let arguments = words.iter().skip(1);
+                Ok(Self {
+                    program: resolve(arg0, &claim.cwd, claim.env.get("PATH"))?,
+                    arg0,
+                    arguments: arguments.map(|word| Cow::Borrowed(&**word)).collect(),
+                })
+            }
+        }
+    }
+
+    /// Lets the shell read the program's file.
+    fn through_shell(mut self) -> Self {
+        let script = std::mem::replace(&mut self.program, SHELL.into());
+        self.arguments.insert(0, Cow::Owned(script.into()));
+        self.arg0 = OsStr::new("sh");
+        self
+    }
+
+    /// Makes the process. The outer error is ours, the inner one the system's.
+    fn spawn(&self, claim: &Claim, capture: &mut Capture) -> Result<io::Result<Child>, StartError> {
+        let (out, err) = capture.open()?;
+        let captured = claim.env.pairs();
+        let mut command = process::Command::new(&self.program);
+        command
+            .arg0(self.arg0)
+            .args(&self.arguments)
+            .current_dir(&claim.cwd)
+            .env_clear()
+            .envs(captured.filter(|(name, _)| !STEP_VARIABLES.iter().any(|own| name == own)))
+            .envs(step_variables(claim, capture))
+            .process_group(0)
+            .stdin(Stdio::null())
+            .stdout(out)
+            .stderr(err);
+        let after = ticks_now();
+        let spawned = command.spawn();
+        let before = ticks_now();
+        Ok(spawned.map(|process| {
+            capture.mark_used();
+            Child {
+                birth: Birth {
+                    pid: process.id(),
+                    after,
+                    before,
+                },
+                leave_group: claim.policy.leave_group,
+                leader: Mutex::new(Leader::Ours(process)),
+            }
+        }))
+    }
+}
+
+/// Returns what a step is told about itself.
+fn step_variables(
+    claim: &Claim,
+    capture: &Capture,
+) -> impl Iterator<Item = (&'static str, OsString)> {
+    let told: [(&str, Option<OsString>); 7] = [
+        ("FAIRQ_ID", Some(claim.id.to_string().into())),
+        ("FAIRQ_ATTEMPT", Some(claim.attempt.to_string().into())),
+        ("FAIRQ_BAND", Some(claim.band.to_string().into())),
+        ("FAIRQ_KEY", Some(claim.key.as_str().into())),
+        ("FAIRQ_NAME", claim.name.as_ref().map(Into::into)),
+        ("FAIRQ_STORE", Some(capture.store().into())),
+        ("FAIRQ_WORKER", Some(capture.worker().to_string().into())),
+    ];
+    told.into_iter()
+        .filter_map(|(name, value)| Some((name, value?)))
+}
+
+impl Child {
+    /// Returns who it is, for whoever outlives us.
+    pub const fn birth(&self) -> Birth {
+        self.birth
+    }
+
+    /// Returns its number, which is also that of its group. After [`Self::wait`] it may be anybody's.
+    pub const fn pid(&self) -> u32 {
+        self.birth.pid
+    }
+
+    /// Sends a signal to everybody in its group. Returns whether it was sent: not after the main
+    /// process has been reaped. A process that is stopped takes no signal but KILL before it goes
+    /// on: CONT after TERM lets it.
+    pub fn signal_group(&self, signal: Signal) -> bool {
+        let leader = self.lock();
+        let sent = match *leader {
+            Leader::Ours(_) => killpg(as_pid(self.birth.pid), signal).is_ok(),
+            Leader::Reaped(_) => false,
+        };
+        drop(leader);
+        sent
+    }
+
+    /// Blocks until the main process has ended, asks what is left of its group to end unless the
+    /// policy lets it live, and reaps the main process. Called again, it returns the same ending.
+    pub fn wait(&self) -> Ended {
+        if let Leader::Reaped(ending) = &*self.lock() {
+            return Ended {
+                ending: ending.clone(),
+                leftover: None,
+            };
+        }
+        // Without the lock, so that others can signal. Any other answer means that it has ended:
+        // one of them is a signal that the library has no name for.
+        let exited = WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT;
+        while waitid(Id::Pid(as_pid(self.birth.pid)), exited) == Err(Errno::EINTR) {}
+        let ending = self.reap();
+        Ended {
+            ending,
+            leftover: Leftover::of_group(self.birth.pid),
+        }
+    }
+
+    /// Reaps the main process, which is a zombie: its number is ours until then.
+    fn reap(&self) -> Ending {
+        let mut leader = self.lock();
+        let ending = match &mut *leader {
+            Leader::Ours(process) => {
+                if !self.leave_group {
+                    // The zombie itself counts as reached, and an error changes nothing.
+                    killpg(as_pid(self.birth.pid), Signal::SIGTERM).ok();
+                }
+                process.wait().map_or(Ending::Lost, as_ending)
+            }
+            Leader::Reaped(ending) => ending.clone(),
+        };
+        *leader = Leader::Reaped(ending.clone());
+        drop(leader);
+        ending
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Leader> {
+        self.leader.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn as_ending(status: ExitStatus) -> Ending {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => Ending::Exited { code },
+        (None, Some(signal)) => Ending::Signalled { signal },
+        (None, None) => Ending::Lost,
+    }
+}
