@@ -1,2 +1,7 @@
 //! Process entry.
-fn main() {}
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    fairq::cli::main()
+}

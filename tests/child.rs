@@ -15,12 +15,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fairq::ambient::{Clock as _, SystemClock};
-use fairq::crew::capture::{INLINE_MAX, kept_path, live_path};
-use fairq::crew::{Capture, Child, Ended, Leftovers, ProcessIdentity, StartError, Stream, child};
+use fairq::crew::capture::{Capture, kept_path, live_path};
+use fairq::crew::child::{self, Child, Ended, StartError};
+use fairq::crew::leftovers::Leftovers;
+use fairq::crew::process::ProcessIdentity;
 use fairq::model::{
     Band, Captured, Claim, Command, Ending, Environment, FairnessKey, Policy, RunnerId, Span,
-    Timestamp,
+    Stream, Timestamp,
 };
+
+/// What a stream may hold to be kept with the step's record, in bytes.
+const INLINE_MAX: u64 = 64 * 1024;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -111,7 +116,7 @@ impl Bench {
             since: Timestamp::default(),
             claimed: Timestamp::default(),
         };
-        let capture = Capture::create(root.path(), &runner, 4).unwrap();
+        let capture = Capture::create(root.path(), &runner, 4, INLINE_MAX).unwrap();
         Self {
             root,
             capture,
@@ -456,19 +461,25 @@ mod refusals {
     #[test]
     fn a_refused_step_leaves_the_files_to_the_next() {
         let mut bench = Bench::new();
-        let before = fs::metadata(bench.live(Stream::Out)).unwrap().ino();
+        let before = fs::metadata(bench.live(Stream::Stdout)).unwrap().ino();
         bench.refusal(argv(&["no-such-program"]));
         bench.refusal(argv(&["/no/such/program"]));
-        assert_eq!(fs::metadata(bench.live(Stream::Out)).unwrap().ino(), before);
+        assert_eq!(
+            fs::metadata(bench.live(Stream::Stdout)).unwrap().ino(),
+            before
+        );
         let child = bench.start(sh("echo a")).unwrap();
-        assert_eq!(fs::metadata(bench.live(Stream::Out)).unwrap().ino(), before);
+        assert_eq!(
+            fs::metadata(bench.live(Stream::Stdout)).unwrap().ino(),
+            before
+        );
         assert_eq!(bench.finish(&child).out, b"a\n");
     }
 
     #[test]
     fn trouble_with_our_own_files_is_not_the_steps_fault() {
         let mut bench = Bench::new();
-        fs::remove_file(bench.live(Stream::Err)).unwrap();
+        fs::remove_file(bench.live(Stream::Stderr)).unwrap();
         let error = bench.start(sh("true")).unwrap_err();
         assert!(matches!(error, StartError::NotNow { .. }), "{error:?}");
     }
@@ -560,7 +571,7 @@ mod endings {
         // Two files, or four where a pair had to be set aside.
         assert!(after <= 4, "{after} descriptors");
         assert_eq!(pids.len(), 100);
-        let remains = |birth: &&fairq::crew::Birth| {
+        let remains = |birth: &&fairq::crew::process::Birth| {
             ProcessIdentity::of(birth.pid).is_some_and(|process| birth.is(process))
         };
         assert_eq!(pids.iter().filter(remains).count(), 0);
@@ -589,7 +600,7 @@ mod output {
             ran.captured,
             (Captured::Inline(b"d".to_vec()), Captured::Empty)
         );
-        let live = fs::metadata(bench.live(Stream::Out)).unwrap();
+        let live = fs::metadata(bench.live(Stream::Stdout)).unwrap();
         assert_eq!((live.len(), live.mode() & 0o777), (0, 0o600));
     }
 
@@ -602,7 +613,7 @@ mod output {
         let ran = bench.run(sh(&format!(
             "head -c {more} /dev/urandom | tee copy; echo e >&2"
         )));
-        let path = kept_path(bench.claim.id, bench.claim.fence, Stream::Out);
+        let path = kept_path(bench.claim.id, bench.claim.fence, Stream::Stdout);
         assert_eq!(path, Path::new("output/a0/a17-2.out"));
         assert_eq!(
             ran.captured.0,
@@ -626,7 +637,7 @@ mod output {
         let child = bench
             .start(sh("echo live; until test -e go; do sleep 0.01; done"))
             .unwrap();
-        let live = bench.live(Stream::Out);
+        let live = bench.live(Stream::Stdout);
         until("the line is there", || {
             fs::read(&live).unwrap() == b"live\n"
         });
@@ -671,7 +682,7 @@ mod output {
             bench
                 .root
                 .path()
-                .join(kept_path(bench.claim.id, first, Stream::Out)),
+                .join(kept_path(bench.claim.id, first, Stream::Stdout)),
         )
         .ok()
     }
@@ -725,7 +736,7 @@ mod output {
     fn a_worker_has_its_files_once() {
         let bench = Bench::new();
         let runner = bench.root.path().join("runners");
-        assert!(Capture::create(bench.root.path(), &runner, 4).is_err());
+        assert!(Capture::create(bench.root.path(), &runner, 4, INLINE_MAX).is_err());
     }
 }
 

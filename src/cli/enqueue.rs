@@ -19,7 +19,7 @@ use crate::model::{
 use crate::planner::{Pick, Planner};
 use crate::presence::bell;
 use crate::store::sqlite::{Mode, SqliteStore, runners_dir};
-use crate::store::{Intake as _, Read as _, Store as _, Supply as _};
+use crate::store::{Intake as _, Read as _, Store as _};
 use crate::tally::{ShardTally, Tally};
 
 /// The largest command or environment that is taken: beyond it no kernel starts a process.
@@ -48,7 +48,13 @@ pub(super) struct EnqueueArgs {
     #[arg(short, long, value_name = "KEY", default_value = "default")]
     key: FairnessKey,
     /// The key's share beside others, a number above 0
-    #[arg(short, long, value_name = "WEIGHT", default_value = "1", allow_hyphen_values = true)]
+    #[arg(
+        short,
+        long,
+        value_name = "WEIGHT",
+        default_value = "1",
+        allow_hyphen_values = true
+    )]
     weight: Weight,
     /// A name for people
     #[arg(short, long, value_name = "NAME")]
@@ -194,7 +200,11 @@ fn lines(from: &Path, null: bool) -> Result<Vec<Command>> {
     } else {
         std::fs::File::open(from).and_then(|mut file| file.read_to_end(&mut bytes))
     };
-    let name = if stdin { "standard input".to_owned() } else { from.display().to_string() };
+    let name = if stdin {
+        "standard input".to_owned()
+    } else {
+        from.display().to_string()
+    };
     read.or_fail(ErrorKind::General, || format!("cannot read {name}"))?;
     let end = if null { 0 } else { b'\n' };
     let mut commands = Vec::new();
@@ -204,15 +214,20 @@ fn lines(from: &Path, null: bool) -> Result<Vec<Command>> {
         }
         let at = || format!("line {} of {name}", number + 1);
         if line.contains(&0) {
-            return Err(Error::new(ErrorKind::Usage, format!("{} has a NUL in it", at()))
-                .hint("if the lines end with NUL, say -0; nothing was stored"));
+            return Err(
+                Error::new(ErrorKind::Usage, format!("{} has a NUL in it", at()))
+                    .hint("if the lines end with NUL, say -0; nothing was stored"),
+            );
         }
         let command = Command::Shell(OsString::from_vec(line.to_vec()));
         check_size(&command, &at())?;
         commands.push(command);
     }
     if commands.is_empty() {
-        return Err(Error::new(ErrorKind::Usage, format!("{name} has no line to run")));
+        return Err(Error::new(
+            ErrorKind::Usage,
+            format!("{name} has no line to run"),
+        ));
     }
     Ok(commands)
 }
@@ -221,7 +236,7 @@ fn lines(from: &Path, null: bool) -> Result<Vec<Command>> {
 fn check_size(command: &Command, what: &str) -> Result<()> {
     let longest = match command {
         Command::Shell(line) => line.len(),
-        Command::Argv(words) => words.iter().map(OsString::len).max().unwrap_or(0),
+        Command::Argv(words) => words.iter().map(|word| word.len()).max().unwrap_or(0),
     };
     too_large(what, "in one word", longest, MOST_WORD)?;
     too_large(what, "in all", command.size(), MOST_BYTES)
@@ -274,7 +289,13 @@ fn steps(
             leave_group: args.leave_group,
         },
     };
-    Ok(commands.into_iter().map(|command| NewStep { command, ..like.clone() }).collect())
+    Ok(commands
+        .into_iter()
+        .map(|command| NewStep {
+            command,
+            ..like.clone()
+        })
+        .collect())
 }
 
 /// Returns where the steps will run; it must be there now, for a mistyped one is best found here.
@@ -285,11 +306,19 @@ fn cwd(args: &EnqueueArgs, context: &Context) -> Result<PathBuf> {
                 .hint("go to one that is there, or name it with --cwd")
         })
     };
-    let Some(given) = &args.cwd else { return here() };
-    let path = if given.is_absolute() { given.clone() } else { here()?.join(given) };
+    let Some(given) = &args.cwd else {
+        return here();
+    };
+    let path = if given.is_absolute() {
+        given.clone()
+    } else {
+        here()?.join(given)
+    };
     let refuse = |why: &str| {
-        Err(Error::new(ErrorKind::Usage, format!("--cwd {}: {why}", path.display()))
-            .hint("nothing was stored"))
+        Err(
+            Error::new(ErrorKind::Usage, format!("--cwd {}: {why}", path.display()))
+                .hint("nothing was stored"),
+        )
     };
     match std::fs::metadata(&path) {
         Ok(found) if found.is_dir() => Ok(path),
@@ -300,7 +329,11 @@ fn cwd(args: &EnqueueArgs, context: &Context) -> Result<PathBuf> {
 
 fn env(args: &EnqueueArgs, context: &Context) -> Result<Environment> {
     let around = &context.around.vars;
-    let mut vars = if args.clean_env { std::collections::BTreeMap::new() } else { around.clone() };
+    let mut vars = if args.clean_env {
+        std::collections::BTreeMap::new()
+    } else {
+        around.clone()
+    };
     for given in &args.env {
         let bytes = given.as_bytes();
         let (name, value) = match bytes.iter().position(|byte| *byte == b'=') {
@@ -332,12 +365,19 @@ fn env(args: &EnqueueArgs, context: &Context) -> Result<Environment> {
         too_large(&what, "in all", name.len() + value.len() + 2, MOST_WORD)?;
     }
     let env = Environment::from_pairs(vars);
-    too_large("the environment", "in all", env.as_bytes().len(), MOST_BYTES)?;
+    too_large(
+        "the environment",
+        "in all",
+        env.as_bytes().len(),
+        MOST_BYTES,
+    )?;
     Ok(env)
 }
 
 fn dry_run(args: &EnqueueArgs, context: &mut Context, steps: &[NewStep]) -> Result<Done> {
-    let Some(step) = steps.first() else { return Ok(Done::Well) };
+    let Some(step) = steps.first() else {
+        return Ok(Done::Well);
+    };
     let standing = match context.existing_store()? {
         Some(store) => standing(&store, step, steps.len())?,
         None => Standing {
@@ -364,13 +404,22 @@ fn dry_run(args: &EnqueueArgs, context: &mut Context, steps: &[NewStep]) -> Resu
     let count = number::count;
     for (name, value) in [
         ("steps", count(standing.steps as u64)),
-        ("shard", format!("{} ({})", standing.shard, standing.shard.letter())),
+        (
+            "shard",
+            format!("{} ({})", standing.shard, standing.shard.letter()),
+        ),
         ("band", standing.band.to_string()),
         ("key", text::shown(standing.key.as_str())),
         ("due in better bands", count(standing.due_in_better_bands)),
-        ("due of this key in this band", count(standing.due_of_this_key)),
+        (
+            "due of this key in this band",
+            count(standing.due_of_this_key),
+        ),
         ("due in this band", count(standing.due_in_this_band)),
-        ("expected share of this band", number::percent(standing.expected_share)),
+        (
+            "expected share of this band",
+            number::percent(standing.expected_share),
+        ),
     ] {
         context.screen.line(&format!("{name}\t{value}"))?;
     }
@@ -412,7 +461,11 @@ fn standing<'s>(store: &SqliteStore, step: &'s NewStep, steps: usize) -> Result<
                 weight: step.weight,
             });
         }
-        planner.tally(shard, ShardTally::new(step.band, keys), Timestamp::default());
+        planner.tally(
+            shard,
+            ShardTally::new(step.band, keys),
+            Timestamp::default(),
+        );
     }
     let merged = planner.decide(0).merged;
     let all: f64 = merged.keys().iter().map(|key| key.weight.get()).sum();

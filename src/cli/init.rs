@@ -42,10 +42,13 @@ pub(super) fn run(args: &InitArgs, context: &mut Context) -> Result<Done> {
     let asked = args.shards.is_some() || args.placement.is_some();
     let store = context.store_with_steps()?;
     let shards = crate::store::Store::shard_count(&store);
-    if !made && asked && (shards, store.placement()) != {
-        let new = context.new_store();
-        (new.shards, new.placement)
-    } {
+    if !made
+        && asked
+        && (shards, store.placement()) != {
+            let new = context.new_store();
+            (new.shards, new.placement)
+        }
+    {
         return Err(Error::new(
             ErrorKind::General,
             format!("{} is there already, with {shards} shards", root.display()),
@@ -53,12 +56,17 @@ pub(super) fn run(args: &InitArgs, context: &mut Context) -> Result<Done> {
         .hint("it was left as it is; the number of shards and the placement cannot be changed"));
     }
     if args.json {
-        context.screen.json(&Made { store: root.to_string_lossy(), shards, made })?;
+        context.screen.json(&Made {
+            store: root.to_string_lossy(),
+            shards,
+            made,
+        })?;
     } else {
         let what = if made { "made" } else { "is there already" };
-        context
-            .screen
-            .talk(&format!("{} {what}, with {shards} shards", text::shown(root.display().to_string())));
+        context.screen.talk(&format!(
+            "{} {what}, with {shards} shards",
+            text::shown(root.display().to_string())
+        ));
     }
     Ok(Done::Well)
 }

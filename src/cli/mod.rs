@@ -127,8 +127,12 @@ impl Context {
 
     /// Opens the store to read from it; `None` if there is none yet.
     fn existing_store(&mut self) -> Result<Option<SqliteStore>> {
-        let store =
-            SqliteStore::open(&self.settings.store, Mode::Visit, self.durability(), &self.clock)?;
+        let store = SqliteStore::open(
+            &self.settings.store,
+            Mode::Visit,
+            self.durability(),
+            &self.clock,
+        )?;
         if store.is_some() {
             self.warn_if_loose();
         }
@@ -139,8 +143,11 @@ impl Context {
     fn store_with_steps(&mut self) -> Result<SqliteStore> {
         let root = self.settings.store.clone();
         self.existing_store()?.ok_or_else(|| {
-            Error::new(ErrorKind::NotFound, format!("there is no store at {}", root.display()))
-                .hint("enqueue something first, or name the store with --store")
+            Error::new(
+                ErrorKind::NotFound,
+                format!("there is no store at {}", root.display()),
+            )
+            .hint("enqueue something first, or name the store with --store")
         })
     }
 
@@ -163,7 +170,8 @@ impl Context {
 
     fn warn_if_loose(&mut self) {
         if let Some(warning) = sqlite::looseness(&self.settings.store) {
-            self.screen.talk(&format!("warning: {}", render::text::shown(warning)));
+            self.screen
+                .talk(&format!("warning: {}", render::text::shown(warning)));
         }
     }
 }
@@ -179,11 +187,20 @@ enum Done {
 /// Runs the command line of this process.
 pub fn main() -> ExitCode {
     std::panic::set_hook(Box::new(|panic| {
-        let place = panic.location().map(ToString::to_string).unwrap_or_default();
-        let mut screen = Screen::of_process(crate::config::ColorChoice::Auto, &Surroundings::of_process());
+        let place = panic
+            .location()
+            .map(ToString::to_string)
+            .unwrap_or_default();
+        let mut screen = Screen::of_process(
+            crate::config::ColorChoice::Auto,
+            &Surroundings::of_process(),
+        );
         screen.error(
-            &Error::new(ErrorKind::Internal, format!("fairq failed at {place}: this is a bug of fairq"))
-                .hint("nothing that was acknowledged is lost; please report it with what you did"),
+            &Error::new(
+                ErrorKind::Internal,
+                format!("fairq failed at {place}: this is a bug of fairq"),
+            )
+            .hint("nothing that was acknowledged is lost; please report it with what you did"),
         );
     }));
     let code = catch_unwind(AssertUnwindSafe(|| run(std::env::args_os())));

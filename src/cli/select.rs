@@ -6,8 +6,8 @@ use super::Context;
 use super::words::{self, IdRange};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{FairnessKey, StepState};
-use crate::store::{Filter, Order, Read as _, StepView};
 use crate::store::sqlite::SqliteStore;
+use crate::store::{Filter, Order, Read as _, StepView};
 
 /// Selects steps; all kinds of conditions that are given must hold.
 #[derive(Clone, Debug, Default, Args)]

@@ -63,7 +63,14 @@ pub(super) fn run(args: &ShowArgs, context: &mut Context) -> Result<Done> {
     let mut table = Table::new([Column::words("FIELD"), Column::text("VALUE")]);
     for (field, value) in facts(context, &step) {
         let cell = Cell::new(value);
-        table.row([Cell::new(field), if field == "state" { cell.tone(tone(step.state)) } else { cell }]);
+        table.row([
+            Cell::new(field),
+            if field == "state" {
+                cell.tone(tone(step.state))
+            } else {
+                cell
+            },
+        ]);
     }
     for attempt in &attempts {
         table.row([

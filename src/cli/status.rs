@@ -94,9 +94,14 @@ pub(super) fn run(args: &StatusArgs, context: &mut Context) -> Result<Done> {
     let Some(store) = context.existing_store()? else {
         let root = context.settings.store.display().to_string();
         if args.json {
-            context.screen.json(&Status { store: root, ..Status::default() })?;
+            context.screen.json(&Status {
+                store: root,
+                ..Status::default()
+            })?;
         } else {
-            context.screen.talk(&format!("there is no store yet at {}", text::shown(root)));
+            context
+                .screen
+                .talk(&format!("there is no store yet at {}", text::shown(root)));
         }
         return Ok(Done::Well);
     };
@@ -135,7 +140,10 @@ fn sum(store: &SqliteStore) -> Sums {
         let counts = match store.counts(shard) {
             Ok(counts) => counts,
             Err(error) => {
-                sums.unreadable.push(Unreadable { shard, error: error.to_string() });
+                sums.unreadable.push(Unreadable {
+                    shard,
+                    error: error.to_string(),
+                });
                 continue;
             }
         };
@@ -172,17 +180,26 @@ fn summary(
     runners: &[RunnerJson],
 ) -> Result<()> {
     let now = context.clock.now();
-    let mut lines = vec![format!("store    {}", text::shown(store.root().display().to_string()))];
+    let mut lines = vec![format!(
+        "store    {}",
+        text::shown(store.root().display().to_string())
+    )];
     let counts: Vec<String> = StepState::ALL
         .iter()
         .filter_map(|state| {
-            sums.states.get(state).map(|count| format!("{state} {}", number::count(*count)))
+            sums.states
+                .get(state)
+                .map(|count| format!("{state} {}", number::count(*count)))
         })
         .collect();
     let none = || "nothing".to_owned();
     lines.push(format!(
         "steps    {}",
-        if counts.is_empty() { none() } else { counts.join(", ") }
+        if counts.is_empty() {
+            none()
+        } else {
+            counts.join(", ")
+        }
     ));
     if !sums.bands.is_empty() {
         let bands: Vec<String> = sums
@@ -201,7 +218,9 @@ fn summary(
     for runner in runners {
         let told = |value: Option<String>| value.unwrap_or_else(|| "?".to_owned());
         let since = presence::card(&runners_dir(store.root()), runner.runner)
-            .map_or_else(String::new, |card| format!(", started {}", ago(card.started, now)));
+            .map_or_else(String::new, |card| {
+                format!(", started {}", ago(card.started, now))
+            });
         lines.push(format!(
             "runner   {} pid {} with {} workers{since}",
             runner.runner,
@@ -254,7 +273,9 @@ fn table(context: &mut Context, steps: &[StepView], args: &StatusArgs) -> Result
     }
     if args.limit > 0 && steps.len() == args.limit {
         let first = args.limit;
-        context.screen.talk(&format!("(the first {first}; --limit 0 shows all that match)"));
+        context.screen.talk(&format!(
+            "(the first {first}; --limit 0 shows all that match)"
+        ));
     }
     Ok(())
 }

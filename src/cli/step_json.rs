@@ -65,9 +65,13 @@ impl<'s> StepJson<'s> {
     pub(super) fn new(step: &'s StepView) -> Self {
         let (argv, shell) = match &step.command {
             Command::Shell(line) => (vec![line.to_string_lossy().into_owned()], true),
-            Command::Argv(words) => {
-                (words.iter().map(|word| word.to_string_lossy().into_owned()).collect(), false)
-            }
+            Command::Argv(words) => (
+                words
+                    .iter()
+                    .map(|word| word.to_string_lossy().into_owned())
+                    .collect(),
+                false,
+            ),
         };
         let at_in = |state: StepState| (step.state == state).then(|| time(step.at));
         Self {

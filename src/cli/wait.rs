@@ -11,7 +11,7 @@ use crate::engine::Notice;
 use crate::error::Result;
 use crate::model::{Ending, ShardId, Span, StepId, StepState};
 use crate::store::sqlite::SqliteStore;
-use crate::store::{Read as _, StepView, Supply as _};
+use crate::store::{StepView, Supply as _};
 
 /// Exit code where the time ran out.
 const TIMED_OUT: u8 = 124;
@@ -59,12 +59,18 @@ struct WaitedStep {
 pub(super) fn run(args: &WaitArgs, context: &mut Context) -> Result<Done> {
     let store = context.store_with_steps()?;
     let mut steps = args.select.resolve(context, &store)?;
-    let until = args.timeout.map(|limit| context.clock.monotonic() + Duration::from(limit));
+    let until = args
+        .timeout
+        .map(|limit| context.clock.monotonic() + Duration::from(limit));
     let mut versions = std::collections::BTreeMap::new();
     let nobody = Notice::default();
     let enough = |steps: &[StepView]| {
         let mut over = steps.iter().map(|step| step.state.is_final());
-        if args.any { over.any(|over| over) } else { over.all(|over| over) }
+        if args.any {
+            over.any(|over| over)
+        } else {
+            over.all(|over| over)
+        }
     };
     let mut timed_out = false;
     while !enough(&steps) {
@@ -76,7 +82,11 @@ pub(super) fn run(args: &WaitArgs, context: &mut Context) -> Result<Done> {
         nobody.wait(nobody.seen(), left.map_or(PAUSE, |left| left.min(PAUSE)));
         look(&store, &mut versions, &mut steps)?;
     }
-    let code = if timed_out { TIMED_OUT } else { code(args, &steps) };
+    let code = if timed_out {
+        TIMED_OUT
+    } else {
+        code(args, &steps)
+    };
     if args.json {
         let steps = steps
             .iter()
@@ -89,9 +99,16 @@ pub(super) fn run(args: &WaitArgs, context: &mut Context) -> Result<Done> {
         context.screen.json(&Waited { timed_out, steps })?;
     } else if timed_out {
         let open = steps.iter().filter(|step| !step.state.is_final()).count();
-        context.screen.talk(&format!("the time is up and {open} of {} have not ended", steps.len()));
+        context.screen.talk(&format!(
+            "the time is up and {open} of {} have not ended",
+            steps.len()
+        ));
     }
-    Ok(if code == 0 { Done::Well } else { Done::Code(code) })
+    Ok(if code == 0 {
+        Done::Well
+    } else {
+        Done::Code(code)
+    })
 }
 
 /// Reads those steps again that have not ended and whose shard was written since the last look.

@@ -25,36 +25,22 @@ use std::path::{Path, PathBuf};
 use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
 
 use crate::error::{Context as _, ErrorKind, Result};
-use crate::model::{Captured, StepId};
-
-/// What a stream may hold to be kept with the step's record rather than as a file, in bytes.
-pub const INLINE_MAX: u64 = 64 * 1024;
+use crate::model::{Captured, StepId, Stream};
 
 /// How many steps share a folder below `output/`.
 const STEPS_PER_FOLDER: i64 = 1_000;
 
-/// One of the two streams that a step writes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stream {
-    /// The standard output.
-    Out,
-    /// The standard error.
-    Err,
-}
-
-impl Stream {
-    /// Returns what the names of its files end with.
-    pub const fn extension(self) -> &'static str {
-        match self {
-            Self::Out => "out",
-            Self::Err => "err",
-        }
+/// Returns what the names of a stream's files end with.
+const fn extension(stream: Stream) -> &'static str {
+    match stream {
+        Stream::Stdout => "out",
+        Stream::Stderr => "err",
     }
 }
 
 /// Returns where a worker's file for a stream lies in its runner's directory.
 pub fn live_path(runner_dir: &Path, worker: u32, stream: Stream) -> PathBuf {
-    runner_dir.join(format!("{worker}.{}", stream.extension()))
+    runner_dir.join(format!("{worker}.{}", extension(stream)))
 }
 
 /// Returns where a stream of a try is kept if it has a file of its own, below the store's
@@ -64,7 +50,7 @@ pub fn kept_path(id: StepId, fence: u32, stream: Stream) -> PathBuf {
     PathBuf::from(format!(
         "output/{}{folder}/{id}-{fence}.{}",
         id.shard.letter(),
-        stream.extension()
+        extension(stream)
     ))
 }
 
@@ -77,6 +63,7 @@ pub fn kept_path(id: StepId, fence: u32, stream: Stream) -> PathBuf {
 pub struct Capture {
     store: PathBuf,
     worker: u32,
+    inline_max: u64,
     live: Pair,
     /// What somebody still held when we last looked.
     aside: Option<Pair>,
@@ -88,12 +75,13 @@ impl Capture {
     /// Makes the two files of a worker, readable by the owner alone.
     ///
     /// `store` is the store's directory, where large streams go; `runner_dir` is the runner's own
-    /// below it, on the same file system.
+    /// below it, on the same file system. A stream of up to `inline_max` bytes is kept with the
+    /// step's record rather than as a file.
     ///
     /// # Errors
     ///
     /// Unavailable: the files cannot be made, for instance because the worker has some already.
-    pub fn create(store: &Path, runner_dir: &Path, worker: u32) -> Result<Self> {
+    pub fn create(store: &Path, runner_dir: &Path, worker: u32, inline_max: u64) -> Result<Self> {
         let names = Names::of(runner_dir, worker);
         let live = names.make().or_fail(ErrorKind::Unavailable, || {
             format!("cannot make {}", names.out.display())
@@ -101,6 +89,7 @@ impl Capture {
         Ok(Self {
             store: store.to_owned(),
             worker,
+            inline_max,
             live,
             aside: None,
             names,
@@ -172,13 +161,13 @@ impl Capture {
     ) -> io::Result<(Captured, Captured)> {
         let in_doubt = left_some || self.live.is_held()?;
         let mut taken = [Captured::Empty, Captured::Empty];
-        for (stream, captured) in [Stream::Out, Stream::Err].into_iter().zip(&mut taken) {
+        for (stream, captured) in [Stream::Stdout, Stream::Stderr].into_iter().zip(&mut taken) {
             let (file, name) = match stream {
-                Stream::Out => (&mut self.live.out, &self.names.out),
-                Stream::Err => (&mut self.live.err, &self.names.err),
+                Stream::Stdout => (&mut self.live.out, &self.names.out),
+                Stream::Stderr => (&mut self.live.err, &self.names.err),
             };
             let size = file.metadata()?.len();
-            if size > INLINE_MAX || (size > 0 && left_some) {
+            if size > self.inline_max || (size > 0 && left_some) {
                 let path = kept_path(id, fence, stream);
                 move_to(name, &self.store.join(&path))?;
                 *file = make(name)?;
@@ -253,12 +242,12 @@ struct Names {
 impl Names {
     fn of(runner_dir: &Path, worker: u32) -> Self {
         let aside =
-            |stream: Stream| runner_dir.join(format!("{worker}.{}.aside", stream.extension()));
+            |stream: Stream| runner_dir.join(format!("{worker}.{}.aside", extension(stream)));
         Self {
-            out: live_path(runner_dir, worker, Stream::Out),
-            err: live_path(runner_dir, worker, Stream::Err),
-            aside_out: aside(Stream::Out),
-            aside_err: aside(Stream::Err),
+            out: live_path(runner_dir, worker, Stream::Stdout),
+            err: live_path(runner_dir, worker, Stream::Stderr),
+            aside_out: aside(Stream::Stdout),
+            aside_err: aside(Stream::Stderr),
         }
     }
 

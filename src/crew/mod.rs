@@ -11,7 +11,8 @@ pub mod journal;
 pub mod leftovers;
 pub mod permit;
 pub mod process;
-pub mod program;
+mod program;
+mod refusal;
 mod roster;
 pub mod shell;
 mod worker;
@@ -75,7 +76,9 @@ pub struct Parts {
 
 impl std::fmt::Debug for Parts {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Parts").field("runner", &self.runner).finish_non_exhaustive()
+        f.debug_struct("Parts")
+            .field("runner", &self.runner)
+            .finish_non_exhaustive()
     }
 }
 
@@ -139,7 +142,9 @@ pub struct Crew {
 
 impl std::fmt::Debug for Crew {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Crew").field("runner", &self.shared.parts.runner).finish_non_exhaustive()
+        f.debug_struct("Crew")
+            .field("runner", &self.shared.parts.runner)
+            .finish_non_exhaustive()
     }
 }
 
@@ -150,7 +155,10 @@ impl Crew {
             parts,
             gate: Gate::new(workers),
             roster: Roster::default(),
-            hands: Mutex::new(Hands { target: workers, ..Hands::default() }),
+            hands: Mutex::new(Hands {
+                target: workers,
+                ..Hands::default()
+            }),
             left: Condvar::new(),
             counts: Counts::default(),
         });
@@ -197,8 +205,12 @@ impl Crew {
             if left.is_zero() {
                 return false;
             }
-            hands =
-                self.shared.left.wait_timeout(hands, left).unwrap_or_else(PoisonError::into_inner).0;
+            hands = self
+                .shared
+                .left
+                .wait_timeout(hands, left)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
         }
         let threads = std::mem::take(&mut hands.threads);
         drop(hands);

@@ -52,7 +52,14 @@ impl Roster {
     pub(super) fn enter(&self, seen: RunningStep) {
         let mut state = self.lock();
         let interrupted = state.ending.is_some();
-        state.entries.insert(seen.worker, Entry { seen, process: None, interrupted });
+        state.entries.insert(
+            seen.worker,
+            Entry {
+                seen,
+                process: None,
+                interrupted,
+            },
+        );
     }
 
     /// Adds the process of a worker's step.
@@ -72,7 +79,10 @@ impl Roster {
 
     /// Takes a worker's step off; `true` if it was interrupted by us.
     pub(super) fn leave(&self, worker: u32) -> bool {
-        self.lock().entries.remove(&worker).is_some_and(|entry| entry.interrupted)
+        self.lock()
+            .entries
+            .remove(&worker)
+            .is_some_and(|entry| entry.interrupted)
     }
 
     /// Ends all running steps, and those that start from now on. Returns how many were signalled.
@@ -89,7 +99,10 @@ impl Roster {
                 })
                 .collect()
         };
-        processes.iter().filter(|process| process.end(force)).count()
+        processes
+            .iter()
+            .filter(|process| process.end(force))
+            .count()
     }
 
     /// Returns whether all were told to end.
@@ -104,7 +117,11 @@ impl Roster {
 
     /// Returns the running steps by worker.
     pub(super) fn view(&self) -> Vec<RunningStep> {
-        self.lock().entries.values().map(|entry| entry.seen.clone()).collect()
+        self.lock()
+            .entries
+            .values()
+            .map(|entry| entry.seen.clone())
+            .collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use super::Shared;
 use super::executor::{Outcome, Ran, Seat};
 use super::roster::RunningStep;
-use super::Shared;
 use crate::cache::{Taken, Waited};
 use crate::event::Event;
 use crate::model::{Captured, Claim, Ending, Finished};
@@ -25,8 +25,12 @@ pub(super) fn work(shared: &Arc<Shared>, worker: u32) {
     while let Waited::Work(shard) = shared.parts.cache.wait_for_work() {
         // The permit comes before the take: a hint taken by a worker that then waits is a hint that
         // no free worker can run.
-        let Some(permit) = shared.gate.acquire() else { break };
-        let Some(taken) = shared.parts.cache.try_pop_from(shard) else { continue };
+        let Some(permit) = shared.gate.acquire() else {
+            break;
+        };
+        let Some(taken) = shared.parts.cache.try_pop_from(shard) else {
+            continue;
+        };
         shared.hands().idle -= 1;
         shared.hire_if_busy();
         handle(shared, worker, &mut seat, &taken);
@@ -56,9 +60,16 @@ fn handle(shared: &Arc<Shared>, worker: u32, seat: &mut Box<dyn Seat>, taken: &T
     let candidate = &taken.candidate;
     parts.foreman.took(candidate, taken.needs_refill);
     let now = parts.clock.now();
-    let lease = Lease { runner: parts.runner, until: now + parts.lease };
-    let decided =
-        parts.claims.claim(candidate.id.shard, std::slice::from_ref(candidate), lease, now);
+    let lease = Lease {
+        runner: parts.runner,
+        until: now + parts.lease,
+    };
+    let decided = parts.claims.claim(
+        candidate.id.shard,
+        std::slice::from_ref(candidate),
+        lease,
+        now,
+    );
     parts.cache.release(candidate.id);
     let claim = match decided.map(|claims| claims.into_iter().next().flatten()) {
         Ok(Some(claim)) => claim,
@@ -84,13 +95,20 @@ fn handle(shared: &Arc<Shared>, worker: u32, seat: &mut Box<dyn Seat>, taken: &T
         claimed: claim.claimed,
         pid: None,
     });
-    let outcome = catch_unwind(AssertUnwindSafe(|| run(shared, worker, seat.as_mut(), &claim)));
+    let outcome = catch_unwind(AssertUnwindSafe(|| {
+        run(shared, worker, seat.as_mut(), &claim)
+    }));
     let outcome = outcome.unwrap_or_else(|_| {
         shared.counts.panics.fetch_add(1, Ordering::Relaxed);
-        parts.sink.emit(parts.clock.now(), &Event::WorkerPanicked { id: claim.id });
+        parts
+            .sink
+            .emit(parts.clock.now(), &Event::WorkerPanicked { id: claim.id });
         // Whatever state the seat is in, the next step gets a fresh one.
         *seat = parts.executor.seat(worker);
-        unstarted(shared, "fairq failed while it handled this step; this is a bug of fairq")
+        unstarted(
+            shared,
+            "fairq failed while it handled this step; this is a bug of fairq",
+        )
     });
     let interrupted = shared.roster.leave(worker);
     report(shared, worker, &claim, outcome, interrupted);
@@ -107,7 +125,10 @@ fn run(shared: &Arc<Shared>, worker: u32, seat: &mut dyn Seat, claim: &Claim) ->
             Ran::NotNow(reason) => reason,
         };
         if pause == FIRST_PAUSE {
-            let event = Event::StartDelayed { id: claim.id, reason };
+            let event = Event::StartDelayed {
+                id: claim.id,
+                reason,
+            };
             parts.sink.emit(parts.clock.now(), &event);
         }
         if shared.roster.is_ending() {
@@ -122,7 +143,9 @@ fn run(shared: &Arc<Shared>, worker: u32, seat: &mut dyn Seat, claim: &Claim) ->
 
 fn unstarted(shared: &Shared, reason: &str) -> Outcome {
     Outcome {
-        ending: Ending::Unstarted { reason: reason.to_owned() },
+        ending: Ending::Unstarted {
+            reason: reason.to_owned(),
+        },
         started: None,
         ended: shared.parts.clock.now(),
         stdout: Captured::Empty,
@@ -143,7 +166,9 @@ fn report(shared: &Shared, worker: u32, claim: &Claim, outcome: Outcome, interru
         key: claim.key.clone(),
         fence: claim.fence,
         ending: ending.clone(),
-        ran: outcome.ended.since(outcome.started.unwrap_or(outcome.ended)),
+        ran: outcome
+            .ended
+            .since(outcome.started.unwrap_or(outcome.ended)),
     };
     parts.sink.emit(parts.clock.now(), &event);
     parts.foreman.finished(Finished {

@@ -29,7 +29,12 @@ pub enum Action {
 /// Returns the phase that follows, and what to do: the first signal drains, the second asks the steps
 /// to end and kills them after the grace, the third kills at once. One step at a time: signals that
 /// came together are worked off by calling again.
-pub fn next(phase: Phase, signals: usize, now: Duration, grace: Duration) -> (Phase, Option<Action>) {
+pub fn next(
+    phase: Phase,
+    signals: usize,
+    now: Duration,
+    grace: Duration,
+) -> (Phase, Option<Action>) {
     match phase {
         Phase::Serving if signals >= 1 => (Phase::Draining, Some(Action::Drain)),
         Phase::Draining if signals >= 2 => (Phase::Ending(now), Some(Action::Term)),
@@ -59,14 +64,20 @@ mod tests {
     fn each_signal_is_one_step_further() {
         let now = Duration::from_secs(1);
         assert_eq!(run(0, now, Phase::Serving), (Phase::Serving, vec![]));
-        assert_eq!(run(1, now, Phase::Serving), (Phase::Draining, vec![Action::Drain]));
+        assert_eq!(
+            run(1, now, Phase::Serving),
+            (Phase::Draining, vec![Action::Drain])
+        );
         assert_eq!(
             run(2, now, Phase::Serving),
             (Phase::Ending(now), vec![Action::Drain, Action::Term])
         );
         assert_eq!(
             run(9, now, Phase::Serving),
-            (Phase::Killing, vec![Action::Drain, Action::Term, Action::Kill])
+            (
+                Phase::Killing,
+                vec![Action::Drain, Action::Term, Action::Kill]
+            )
         );
     }
 
@@ -75,6 +86,9 @@ mod tests {
         let since = Duration::from_secs(1);
         let asked = Phase::Ending(since);
         assert_eq!(run(2, since + GRACE / 2, asked), (asked, vec![]));
-        assert_eq!(run(2, since + GRACE, asked), (Phase::Killing, vec![Action::Kill]));
+        assert_eq!(
+            run(2, since + GRACE, asked),
+            (Phase::Killing, vec![Action::Kill])
+        );
     }
 }

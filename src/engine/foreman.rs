@@ -52,7 +52,10 @@ pub struct Durations {
 
 impl Default for Durations {
     fn default() -> Self {
-        Self { buckets: [0; Self::BUCKETS], count: 0 }
+        Self {
+            buckets: [0; Self::BUCKETS],
+            count: 0,
+        }
     }
 }
 
@@ -148,26 +151,36 @@ impl Boss {
     }
 
     pub(super) fn tally(&self) -> Tally {
-        self.tally.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.tally
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 }
 
 impl Foreman for Boss {
     fn took(&self, candidate: &Candidate, low: bool) {
-        self.planner.took(candidate.band, &candidate.key, candidate.turn);
-        self.progress.took(self.cache.capacity(), low.then_some(candidate.id.shard));
+        self.planner
+            .took(candidate.band, &candidate.key, candidate.turn);
+        self.progress
+            .took(self.cache.capacity(), low.then_some(candidate.id.shard));
     }
 
     fn claimed(&self, claim: &Claim) {
         {
             let mut tally = self.tally.lock().unwrap_or_else(PoisonError::into_inner);
-            *tally.claimed.entry((claim.band, claim.key.clone())).or_default() += 1;
+            *tally
+                .claimed
+                .entry((claim.band, claim.key.clone()))
+                .or_default() += 1;
             tally.waited.note(claim.claimed.since(claim.since).millis());
         }
         let mut rests = self.rests.lock().unwrap_or_else(PoisonError::into_inner);
         if !rests.is_empty() && rests.remove(&claim.id.shard).is_some() {
             drop(rests);
-            let event = Event::ShardReturned { shard: claim.id.shard };
+            let event = Event::ShardReturned {
+                shard: claim.id.shard,
+            };
             self.sink.emit(self.clock.now(), &event);
         }
     }
@@ -181,7 +194,10 @@ impl Foreman for Boss {
             let rest = known.map_or(FIRST_REST, |rest| (rest * 2).min(LONGEST_REST));
             rests.insert(shard, rest);
             if known.is_none() {
-                let event = Event::ShardWithdrawn { shard, error: error.to_string() };
+                let event = Event::ShardWithdrawn {
+                    shard,
+                    error: error.to_string(),
+                };
                 self.sink.emit(self.clock.now(), &event);
             }
             rest
@@ -193,7 +209,11 @@ impl Foreman for Boss {
     fn finished(&self, finished: Finished) {
         if let Some(started) = finished.started {
             let ran = finished.ended.since(started).millis();
-            self.tally.lock().unwrap_or_else(PoisonError::into_inner).ran.note(ran);
+            self.tally
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .ran
+                .note(ran);
         }
         if let Some(completer) = self.completer.get().and_then(Weak::upgrade) {
             completer.accept(finished);
@@ -216,7 +236,10 @@ mod tests {
         (0..=1000).for_each(|millis| seen.note(millis));
         for (part, exact) in [(0.0, 0), (0.5, 500), (0.99, 990), (1.0, 1000)] {
             let told = seen.quantile(part).unwrap();
-            assert!(told >= exact && told <= exact + exact / 4 + 1, "{part}: {told} for {exact}");
+            assert!(
+                told >= exact && told <= exact + exact / 4 + 1,
+                "{part}: {told} for {exact}"
+            );
         }
         seen.note(u64::MAX);
         assert!(seen.quantile(1.0).unwrap() > 1_000_000_000);

@@ -25,7 +25,7 @@ use crate::presence::bell::Bell;
 use crate::refiller::{Pace, Progress, Refiller, Shared};
 use crate::store::Store;
 
-pub use foreman::Tally;
+pub use foreman::{Durations, Tally};
 pub use notice::Notice;
 
 /// How a runner works.
@@ -71,7 +71,9 @@ pub struct With {
 
 impl std::fmt::Debug for With {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("With").field("runner", &self.runner).finish_non_exhaustive()
+        f.debug_struct("With")
+            .field("runner", &self.runner)
+            .finish_non_exhaustive()
     }
 }
 
@@ -92,7 +94,9 @@ pub struct Engine {
 
 impl std::fmt::Debug for Engine {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Engine").field("with", &self.with).finish_non_exhaustive()
+        f.debug_struct("Engine")
+            .field("with", &self.with)
+            .finish_non_exhaustive()
     }
 }
 
@@ -138,7 +142,9 @@ impl Engine {
         };
         for shard in ShardId::first(shards) {
             let mut refiller = Refiller::new(shard, shared.clone(), manner.pace);
-            threads.push(spawn(format!("refiller-{shard}"), move || refiller.serve())?);
+            threads.push(spawn(format!("refiller-{shard}"), move || {
+                refiller.serve()
+            })?);
         }
         let parts = Parts {
             runner: with.runner,
@@ -152,7 +158,10 @@ impl Engine {
         };
         with.sink.emit(
             with.clock.now(),
-            &Event::RunnerStarted { runner: with.runner, workers: manner.workers },
+            &Event::RunnerStarted {
+                runner: with.runner,
+                workers: manner.workers,
+            },
         );
         let crew = Crew::start(parts, manner.workers);
         Ok(Self {
@@ -199,6 +208,17 @@ impl Engine {
         self.boss.tally()
     }
 
+    /// Returns how many steps are due at the band that is served, as far as shards have told.
+    pub fn due(&self) -> u64 {
+        let board = self.planner.board();
+        let band = board.global_band();
+        let at_band = board.reports().filter(|(_, report)| report.band() == band);
+        at_band
+            .flat_map(|(_, report)| report.keys())
+            .map(|tally| u64::from(tally.count))
+            .sum()
+    }
+
     /// Changes how many steps run at once.
     pub fn resize(&self, workers: usize) {
         self.crew.resize(workers);
@@ -218,7 +238,10 @@ impl Engine {
         for shard in ShardId::first(self.with.store.shard_count()) {
             let counts = self.with.store.counts(shard)?;
             let busy = [StepState::Ready, StepState::Running];
-            if busy.iter().any(|state| counts.states.get(state).is_some_and(|count| *count > 0)) {
+            if busy
+                .iter()
+                .any(|state| counts.states.get(state).is_some_and(|count| *count > 0))
+            {
                 return Ok(false);
             }
         }
@@ -227,9 +250,12 @@ impl Engine {
 
     /// Takes no new work from now on; what runs goes on.
     pub fn drain(&self) {
-        self.with
-            .sink
-            .emit(self.with.clock.now(), &Event::Draining { running: self.crew.running() });
+        self.with.sink.emit(
+            self.with.clock.now(),
+            &Event::Draining {
+                running: self.crew.running(),
+            },
+        );
         self.crew.drain();
         self.progress.close();
     }
@@ -262,9 +288,12 @@ impl Engine {
             // One that panicked has been heard of; there is nothing left to wait for.
             drop(thread.join());
         }
-        self.with
-            .sink
-            .emit(self.with.clock.now(), &Event::RunnerStopped { runner: self.with.runner });
+        self.with.sink.emit(
+            self.with.clock.now(),
+            &Event::RunnerStopped {
+                runner: self.with.runner,
+            },
+        );
         open
     }
 }
@@ -277,10 +306,14 @@ fn start_steward(
     closing: &Arc<Notice>,
     threads: &mut Vec<JoinHandle<()>>,
 ) -> Result<()> {
-    let Some(neighbours) = &with.neighbours else { return Ok(()) };
+    let Some(neighbours) = &with.neighbours else {
+        return Ok(());
+    };
     let bell = Arc::clone(&neighbours.bell);
     let rung = Arc::clone(progress);
-    threads.push(spawn("bell".to_owned(), move || bell.listen(|shard| rung.nudge(shard)))?);
+    threads.push(spawn("bell".to_owned(), move || {
+        bell.listen(|shard| rung.nudge(shard))
+    })?);
     let steward = Steward {
         claims: Arc::clone(&with.store) as Arc<_>,
         shards: with.store.shard_count(),
@@ -311,7 +344,10 @@ fn start_steward(
             }
             // A lock that can be taken tells at once; a runner without one only by its leases.
             if due || steward.sees_dead() {
-                steward.recover().into_iter().for_each(|shard| progress.nudge(shard));
+                steward
+                    .recover()
+                    .into_iter()
+                    .for_each(|shard| progress.nudge(shard));
             }
         }
     })?);
@@ -322,5 +358,7 @@ fn spawn(name: String, body: impl FnOnce() + Send + 'static) -> Result<JoinHandl
     std::thread::Builder::new()
         .name(name)
         .spawn(body)
-        .or_fail(ErrorKind::Unavailable, || "cannot start a thread".to_owned())
+        .or_fail(ErrorKind::Unavailable, || {
+            "cannot start a thread".to_owned()
+        })
 }

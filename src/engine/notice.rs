@@ -25,6 +25,9 @@ impl Notice {
     /// Waits until the count is another than `seen`, at most for `limit`.
     pub fn wait(&self, seen: u64, limit: Duration) {
         let changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
-        drop(self.changed.wait_timeout_while(changes, limit, |changes| *changes == seen));
+        drop(
+            self.changed
+                .wait_timeout_while(changes, limit, |changes| *changes == seen),
+        );
     }
 }

@@ -12,7 +12,7 @@ use crate::presence::{self, Standing};
 use crate::store::{Claims, Lease};
 
 /// Looks after the claims of one store for one runner.
-pub struct Steward {
+pub(super) struct Steward {
     pub(super) claims: Arc<dyn Claims>,
     pub(super) shards: u8,
     pub(super) runner: RunnerId,
@@ -25,22 +25,27 @@ pub struct Steward {
 
 impl std::fmt::Debug for Steward {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Steward").field("runner", &self.runner).finish_non_exhaustive()
+        f.debug_struct("Steward")
+            .field("runner", &self.runner)
+            .finish_non_exhaustive()
     }
 }
 
 impl Steward {
     /// Lets our claims stand for another lease. A shard that cannot be written is left to the next
     /// time: the lease is only asked where the lock cannot be.
-    pub fn renew(&self) {
-        let lease = Lease { runner: self.runner, until: self.clock.now() + self.lease };
+    pub(super) fn renew(&self) {
+        let lease = Lease {
+            runner: self.runner,
+            until: self.clock.now() + self.lease,
+        };
         for shard in ShardId::first(self.shards) {
             drop(self.claims.renew(shard, lease));
         }
     }
 
     /// Returns whether there is a runner with a folder and a lock that can be taken.
-    pub fn sees_dead(&self) -> bool {
+    pub(super) fn sees_dead(&self) -> bool {
         presence::all(&self.runners).is_ok_and(|all| {
             all.into_iter().any(|id| {
                 id != self.runner
@@ -51,7 +56,7 @@ impl Steward {
 
     /// Takes back the steps of dead runners and removes what they left. Returns the shards where
     /// steps became due.
-    pub fn recover(&self) -> BTreeSet<ShardId> {
+    pub(super) fn recover(&self) -> BTreeSet<ShardId> {
         let mut touched = BTreeSet::new();
         let mut unread = false;
         let mut living = BTreeSet::new();
@@ -62,7 +67,11 @@ impl Steward {
                         touched.insert(shard);
                         self.sink.emit(
                             self.clock.now(),
-                            &Event::TakenBack { id: run.id, runner: run.runner, state: run.state },
+                            &Event::TakenBack {
+                                id: run.id,
+                                runner: run.runner,
+                                state: run.state,
+                            },
                         );
                     }
                 }

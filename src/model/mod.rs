@@ -15,7 +15,7 @@ pub use id::{LocalId, ParseIdError, RunnerId, ShardId, StepId};
 pub use key::{Band, FairnessKey, ParseKeyError, Weight};
 pub use step::{
     Candidate, Captured, Claim, Command, Due, Ending, Environment, Finished, LostRun, NewStep,
-    OnLost, Policy, Settled, Settlement, StepState, Verdict,
+    OnLost, Policy, Settled, Settlement, StepState, Stream, Verdict,
 };
 pub use time::{Span, Timestamp};
 pub use turn::Turn;

@@ -361,6 +361,15 @@ impl fmt::Display for Ending {
     }
 }
 
+/// One of a step's two output streams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Stream {
+    /// Standard output.
+    Stdout,
+    /// Standard error.
+    Stderr,
+}
+
 /// What a try wrote to one of its streams.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Captured {

@@ -37,6 +37,8 @@ pub enum Question {
     Cache,
     /// What its crew does.
     Crew,
+    /// What the pools of its reading connections have done.
+    Pool,
 }
 
 /// What comes back.
@@ -68,9 +70,14 @@ impl Control {
     pub fn open(dir: &Path) -> Result<Self> {
         let path = dir.join(SOCKET);
         let failed = || format!("cannot make {}", path.display());
-        let listener = through_short_path(dir, UnixListener::bind)
-            .or_fail(ErrorKind::Unavailable, failed)?;
-        Ok(Self { listener, path, closed: AtomicBool::new(false), open: Arc::default() })
+        let listener =
+            through_short_path(dir, UnixListener::bind).or_fail(ErrorKind::Unavailable, failed)?;
+        Ok(Self {
+            listener,
+            path,
+            closed: AtomicBool::new(false),
+            open: Arc::default(),
+        })
     }
 
     /// Answers until the socket is [closed](Self::close).
@@ -86,11 +93,13 @@ impl Control {
                 continue;
             }
             let (answer, open) = (Arc::clone(answer), Arc::clone(&self.open));
-            let spawned = std::thread::Builder::new().name("control".to_owned()).spawn(move || {
-                // Whatever goes wrong with one connection is the business of who opened it.
-                drop(converse(&stream, &answer));
-                open.fetch_sub(1, Ordering::SeqCst);
-            });
+            let spawned = std::thread::Builder::new()
+                .name("control".to_owned())
+                .spawn(move || {
+                    // Whatever goes wrong with one connection is the business of who opened it.
+                    drop(converse(&stream, &answer));
+                    open.fetch_sub(1, Ordering::SeqCst);
+                });
             if spawned.is_err() {
                 self.open.fetch_sub(1, Ordering::SeqCst);
             }
@@ -120,7 +129,9 @@ pub fn ask(runners: &Path, id: RunnerId, question: &Question) -> Result<serde_js
     patient(&stream).or_fail(ErrorKind::Unavailable, failed)?;
     let mut line = serde_json::to_string(question).or_fail(ErrorKind::Internal, failed)?;
     line.push('\n');
-    stream.write_all(line.as_bytes()).or_fail(ErrorKind::Unavailable, failed)?;
+    stream
+        .write_all(line.as_bytes())
+        .or_fail(ErrorKind::Unavailable, failed)?;
     let mut text = String::new();
     BufReader::new(stream.take(MOST_ANSWERED))
         .read_line(&mut text)
@@ -157,7 +168,10 @@ fn through_short_path<T>(
     with: impl FnOnce(PathBuf) -> std::io::Result<T>,
 ) -> std::io::Result<T> {
     let folder = File::open(dir)?;
-    with(PathBuf::from(format!("/proc/self/fd/{}/{SOCKET}", folder.as_raw_fd())))
+    with(PathBuf::from(format!(
+        "/proc/self/fd/{}/{SOCKET}",
+        folder.as_raw_fd()
+    )))
 }
 
 #[cfg(test)]
@@ -166,7 +180,11 @@ mod tests {
 
     fn runner(deep: bool) -> (tempfile::TempDir, PathBuf, RunnerId) {
         let root = tempfile::tempdir().unwrap();
-        let runners = if deep { root.path().join("x".repeat(200)) } else { root.path().to_owned() };
+        let runners = if deep {
+            root.path().join("x".repeat(200))
+        } else {
+            root.path().to_owned()
+        };
         let id = RunnerId::new(7);
         std::fs::create_dir_all(dir_of(&runners, id)).unwrap();
         (root, runners, id)

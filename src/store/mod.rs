@@ -19,11 +19,11 @@ mod view;
 use crate::error::Result;
 use crate::model::{
     Band, Candidate, Claim, FairnessKey, LocalId, LostRun, NewStep, RunnerId, Settled, Settlement,
-    ShardId, StepId, Timestamp,
+    ShardId, StepId, Stream, Timestamp,
 };
 use crate::tally::{ShardTally, Tally};
 
-pub use view::{Attempt, Counts, Filter, Order, ShardCounts, StepView, Stream};
+pub use view::{Attempt, Counts, Filter, Order, ShardCounts, StepView};
 
 /// Puts steps in.
 pub trait Intake: Send + Sync {

@@ -76,15 +76,6 @@ pub struct Attempt {
     pub ending: Ending,
 }
 
-/// One of a step's two output streams.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Stream {
-    /// Standard output.
-    Stdout,
-    /// Standard error.
-    Stderr,
-}
-
 /// How many, by band and key or by state.
 pub type Counts<K> = BTreeMap<K, u64>;
 

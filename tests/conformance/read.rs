@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use fairq::model::Stream;
 use fairq::model::{
     Due, Ending, LocalId, NewStep, OnLost, ShardId, StepId, StepState, Timestamp, Verdict,
 };
-use fairq::store::{Counts, Filter, Order, Stream};
+use fairq::store::{Counts, Filter, Order};
 
 use super::{ONLY, Open, START, World, at, band, key, lost_step, over, runner, step, success};
 

@@ -3,10 +3,11 @@
 use std::io::Read as _;
 use std::path::PathBuf;
 
+use fairq::model::Stream;
 use fairq::model::{
     Captured, Claim, Ending, OnLost, Settled, Settlement, StepId, StepState, Verdict,
 };
-use fairq::store::{Attempt, Output, Stream};
+use fairq::store::{Attempt, Output};
 
 use super::{ONLY, Open, START, World, at, give_back, lost_step, over, runner, step, success};
 

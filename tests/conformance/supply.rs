@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use fairq::model::Stream;
 use fairq::model::{Band, Due, FairnessKey, LocalId, NewStep, ShardId, StepId, StepState, Weight};
-use fairq::store::{Stream, Want};
+use fairq::store::Want;
 use fairq::tally::{ShardTally, Tally};
 
 use super::{ONLY, Open, START, World, at, band, give_back, key, lease, runner, step, success};

@@ -11,14 +11,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::error::{Context as _, Error, ErrorKind, Result};
 use crate::model::{
     Band, Candidate, Captured, Claim, FairnessKey, LocalId, LostRun, NewStep, RunnerId, Settlement,
-    ShardId, StepId, Timestamp,
+    ShardId, StepId, Stream, Timestamp,
 };
 use crate::tally::{ShardTally, Tally};
 
 use super::placement::{Placement, Placer};
 use super::{
     AfterSettle, Attempt, Claims, Filter, Intake, Lease, Output, Read, Settle, ShardCounts,
-    StepView, Store, Stream, Supply, Want,
+    StepView, Store, Supply, Want,
 };
 use shard::Shard;
 

@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::model::{
     Band, Candidate, Captured, Claim, Due, Ending, FairnessKey, Finished, LocalId, LostRun,
-    NewStep, OnLost, RunnerId, Settled, Settlement, ShardId, StepId, StepState, Timestamp, Verdict,
+    NewStep, OnLost, RunnerId, Settled, Settlement, ShardId, StepId, StepState, Stream, Timestamp,
+    Verdict,
 };
-use crate::store::{Attempt, Lease, ShardCounts, StepView, Stream, Want};
+use crate::store::{Attempt, Lease, ShardCounts, StepView, Want};
 use crate::tally::{ShardTally, Tally};
 
 /// Where a step stands, with what is known only there.

@@ -158,9 +158,9 @@ impl SqliteStore {
         self.manifest.placement
     }
 
-    /// Returns what the pool of a shard's reading connections has done.
-    pub fn pool_stats(&self, shard: ShardId) -> Option<PoolStats> {
-        self.shards.get(shard.index()).map(Shard::pool_stats)
+    /// Returns what the pool of each shard's reading connections has done, in the order of the shards.
+    pub fn pools(&self) -> Vec<PoolStats> {
+        self.shards.iter().map(Shard::pool_stats).collect()
     }
 
     /// Lets so many connections of each shard read at once; those that do so stay.

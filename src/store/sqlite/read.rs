@@ -14,9 +14,11 @@ use super::shard::Shard;
 use super::supply::{self, NEXT_DUE};
 use super::tx::Counter;
 use crate::error::{Context as _, ErrorKind, Result};
-use crate::model::{Band, Ending, LocalId, RunnerId, ShardId, StepId, StepState, Timestamp};
+use crate::model::{
+    Band, Ending, LocalId, RunnerId, ShardId, StepId, StepState, Stream, Timestamp,
+};
+use crate::store::{Attempt, Filter, Output, Read, ShardCounts, StepView};
 use crate::tally::Tally;
-use crate::store::{Attempt, Filter, Output, Read, ShardCounts, StepView, Stream};
 
 impl Read for SqliteStore {
     fn get(&self, id: StepId) -> Result<Option<StepView>> {

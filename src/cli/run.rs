@@ -1,0 +1,392 @@
+//! `fairq run`: run steps.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use clap::Args;
+use serde::Serialize;
+
+use super::render::table::Column;
+use super::render::{Cell, Table, number};
+use super::runlog::{RunLog, Voice};
+use super::{Context, Done};
+use crate::ambient::Dice;
+use crate::config::Pick;
+use crate::crew::executor::Force;
+use crate::crew::process::BootId;
+use crate::crew::shell::Shell;
+use crate::engine::drain::{self, Action, Phase};
+use crate::engine::{Engine, Manner, Neighbours, Notice, With};
+use crate::error::{Error, ErrorKind, Result};
+use crate::model::{RunnerId, Span};
+use crate::presence::bell::Bell;
+use crate::presence::control::{Answerer, Control, Question};
+use crate::presence::{Card, Presence};
+use crate::refiller::Pace;
+use crate::store::sqlite::{Mode, SqliteStore, runners_dir};
+
+/// How long a claim stands where the runner's lock cannot be asked.
+const LEASE: Span = Span::from_millis(60_000);
+/// How long outcomes may take to be recorded at the end.
+const FLUSH: Duration = Duration::from_secs(30);
+/// How often a terminal's live line is drawn.
+const FRAME: Duration = Duration::from_millis(200);
+
+/// Run steps
+///
+/// Without --drain it serves until it is told to stop. The first INT, TERM or HUP lets running steps
+/// finish and takes no new ones; the second asks them to end, kills them after the grace and puts
+/// them back; the third kills at once.
+#[derive(Debug, Args)]
+#[command(before_long_help = "\
+Examples:
+  fairq run                                   as many at once as there are CPUs
+  fairq run --workers 4 --drain               until nothing is due; exit 1 if a step failed
+  fairq run --json >>events.ndjson            a JSON object an event")]
+pub(super) struct RunArgs {
+    /// How many steps to run at once [default: the number of CPUs]
+    #[arg(short = 'j', long, value_name = "N")]
+    pub(super) workers: Option<String>,
+    /// Stop when nothing is due and nothing runs
+    #[arg(long)]
+    drain: bool,
+    /// Say only what someone must know of
+    #[arg(short, long, conflicts_with = "json")]
+    quiet: bool,
+    /// Print events and the summary as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// How many times this process was told to stop.
+static SIGNALS: AtomicUsize = AtomicUsize::new(0);
+
+pub(super) fn run(args: &RunArgs, context: &mut Context) -> Result<Done> {
+    let store = Arc::new(context.store(Mode::Serve)?);
+    let runners = runners_dir(store.root());
+    let runner = RunnerId::new(Dice::fresh().bits().cast_signed());
+    let clock = Arc::clone(&context.clock);
+    let presence = enter(&runners, runner, context)?;
+    let voice = match (args.quiet, args.json, context.screen.is_terminal()) {
+        (true, ..) => Voice::Quiet,
+        (_, true, _) => Voice::Json,
+        (_, _, true) => Voice::Live,
+        (false, false, false) => Voice::Lines,
+    };
+    let log = Arc::new(RunLog::new(voice));
+    let bell = Arc::new(Bell::hang(presence.dir())?);
+    let shell = Arc::new(Shell::new(
+        store.root().to_owned(),
+        presence.dir().to_owned(),
+        context.settings.inline_output_bytes,
+        Arc::clone(&clock),
+    )?);
+    let with = With {
+        store: Arc::clone(&store) as Arc<_>,
+        executor: Arc::clone(&shell) as Arc<_>,
+        runner,
+        neighbours: Some(Neighbours { runners, bell }),
+        clock: Arc::clone(&clock),
+        sink: Arc::clone(&log) as Arc<_>,
+    };
+    let engine = Arc::new(Engine::start(with, manner(context))?);
+    catch_signals(engine.notice())?;
+    let control = serve_control(presence.dir(), &engine, &store)?;
+    let began = clock.monotonic();
+    let ending = Turn {
+        args,
+        context,
+        engine: &engine,
+        log: &log,
+        began,
+    }
+    .serve();
+    let open = engine.finish(FLUSH);
+    shell.close();
+    control.0.close();
+    // The thread ends with the socket; one that panicked has been heard of.
+    drop(control.1.join());
+    log.wipe();
+    log.flush();
+    if open > 0 {
+        context.screen.talk(&format!(
+            "warning: {open} outcomes could not be recorded; those steps will be run again"
+        ));
+    }
+    let ran_for = clock.monotonic() - began;
+    summarise(args, context, &engine, ran_for)?;
+    drop(presence);
+    ending
+}
+
+/// Makes this process known as a runner.
+fn enter(runners: &Path, runner: RunnerId, context: &Context) -> Result<Presence> {
+    let card = Card {
+        pid: std::process::id(),
+        workers: context.settings.workers as usize,
+        started: context.clock.now(),
+        boot: format!("{:032x}", BootId::current()?.get()),
+    };
+    Presence::enter(runners, runner, &card)
+}
+
+fn manner(context: &Context) -> Manner {
+    let settings = &context.settings;
+    Manner {
+        workers: settings.workers as usize,
+        pick: match settings.pick {
+            Pick::Stride => crate::planner::Pick::Stride,
+            Pick::Lottery => crate::planner::Pick::Lottery,
+        },
+        seed: Dice::fresh().bits(),
+        pace: Pace {
+            heartbeat: settings.heartbeat.into(),
+            min_gap: settings.min_gap.into(),
+        },
+        lease: LEASE,
+    }
+}
+
+fn catch_signals(notice: &Arc<Notice>) -> Result<()> {
+    let notice = Arc::clone(notice);
+    ctrlc::set_handler(move || {
+        SIGNALS.fetch_add(1, Ordering::SeqCst);
+        notice.tell();
+    })
+    .map_err(|error| Error::new(ErrorKind::Internal, "cannot listen for signals").caused_by(&error))
+}
+
+/// Answers those who ask what this runner is doing.
+fn serve_control(
+    dir: &Path,
+    engine: &Arc<Engine>,
+    store: &Arc<SqliteStore>,
+) -> Result<(Arc<Control>, std::thread::JoinHandle<()>)> {
+    let control = Arc::new(Control::open(dir)?);
+    let (serving, asked) = (Arc::clone(&control), Arc::downgrade(engine));
+    let store = Arc::downgrade(store);
+    let answer: Answerer = Arc::new(move |question| {
+        let engine = asked.upgrade();
+        let value = match question {
+            Question::Cache => engine.map(|engine| serde_json::to_value(engine.cache())),
+            Question::Crew => engine.map(|engine| serde_json::to_value(engine.crew())),
+            Question::Pool => store
+                .upgrade()
+                .map(|store| serde_json::to_value(store.pools())),
+        };
+        value.and_then(Result::ok).unwrap_or_default()
+    });
+    let thread = std::thread::Builder::new()
+        .name("control-socket".to_owned())
+        .spawn(move || serving.serve(&answer))
+        .map_err(|error| {
+            Error::new(ErrorKind::Unavailable, "cannot start a thread").caused_by(&error)
+        })?;
+    Ok((control, thread))
+}
+
+/// One run, from its start to the end of its last step.
+struct Turn<'r> {
+    args: &'r RunArgs,
+    context: &'r mut Context,
+    engine: &'r Engine,
+    log: &'r RunLog,
+    began: Duration,
+}
+
+impl Turn<'_> {
+    /// Serves until it is told to stop or, if it drains, until nothing is left to do.
+    fn serve(&mut self) -> Result<Done> {
+        let heartbeat: Duration = self.context.settings.heartbeat.into();
+        let grace: Duration = self.context.settings.grace.into();
+        let mut phase = Phase::Serving;
+        loop {
+            let seen = self.engine.notice().seen();
+            self.log.flush();
+            self.draw();
+            let signals = SIGNALS.load(Ordering::SeqCst);
+            let now = self.context.clock.monotonic();
+            let (after, action) = drain::next(phase, signals, now, grace);
+            phase = after;
+            if let Some(action) = action {
+                self.act(action);
+                continue;
+            }
+            match phase {
+                Phase::Serving if self.args.drain && self.engine.is_drained()? => {
+                    self.engine.drain();
+                    phase = Phase::Draining;
+                    continue;
+                }
+                Phase::Serving => {}
+                Phase::Draining | Phase::Ending(_) | Phase::Killing => {
+                    if self.engine.wait(Duration::ZERO) {
+                        return Ok(self.ending(signals));
+                    }
+                }
+            }
+            let pause = match phase {
+                Phase::Serving if self.context.screen.is_terminal() => FRAME,
+                Phase::Serving => heartbeat,
+                Phase::Draining | Phase::Ending(_) | Phase::Killing => FRAME,
+            };
+            self.engine.notice().wait(seen, pause);
+        }
+    }
+
+    fn act(&mut self, action: Action) {
+        let running = self.engine.running();
+        match action {
+            Action::Drain => {
+                self.engine.drain();
+                self.log.wipe();
+                if running > 0 {
+                    self.context.screen.talk(&format!(
+                        "stopping: {running} running steps may finish; once more to end them"
+                    ));
+                }
+            }
+            Action::Term => {
+                let told = self.engine.end_steps(Force::Term);
+                self.context.screen.talk(&format!(
+                    "ending {told} running steps, they will be put back; once more to kill them"
+                ));
+            }
+            Action::Kill => {
+                self.engine.end_steps(Force::Kill);
+            }
+        }
+    }
+
+    fn draw(&self) {
+        if self.context.screen.is_terminal() {
+            let due = self.engine.due();
+            let since = self.context.clock.monotonic() - self.began;
+            self.log.draw(self.engine.running(), due, since);
+        }
+    }
+
+    /// Returns the exit code: of a run that was told to stop, 0; of one that drained, whether all
+    /// steps went well.
+    fn ending(&self, signals: usize) -> Done {
+        let failed = self.engine.tally().failed > 0;
+        if self.args.drain && signals == 0 && failed {
+            Done::Code(1)
+        } else {
+            Done::Well
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Summary {
+    event: &'static str,
+    succeeded: u64,
+    failed: u64,
+    put_back: u64,
+    seconds: f64,
+    steps_per_second: f64,
+    wait_ms: Quantiles,
+    run_ms: Quantiles,
+    keys: Vec<KeyShare>,
+}
+
+#[derive(Serialize)]
+struct Quantiles {
+    p50: Option<u64>,
+    p99: Option<u64>,
+}
+
+#[derive(Serialize)]
+struct KeyShare {
+    band: crate::model::Band,
+    key: crate::model::FairnessKey,
+    steps: u64,
+    share: f64,
+}
+
+fn summarise(
+    args: &RunArgs,
+    context: &mut Context,
+    engine: &Engine,
+    ran_for: Duration,
+) -> Result<()> {
+    let tally = engine.tally();
+    let all: u64 = tally.claimed.values().sum();
+    let seconds = ran_for.as_secs_f64();
+    let quantiles = |of: &crate::engine::Durations| Quantiles {
+        p50: of.quantile(0.5),
+        p99: of.quantile(0.99),
+    };
+    #[expect(clippy::cast_precision_loss, reason = "rates and shares for people")]
+    let summary = Summary {
+        event: "summary",
+        succeeded: tally.succeeded,
+        failed: tally.failed,
+        put_back: tally.put_back,
+        seconds,
+        steps_per_second: (tally.succeeded + tally.failed) as f64 / seconds.max(1e-6),
+        wait_ms: quantiles(&tally.waited),
+        run_ms: quantiles(&tally.ran),
+        keys: tally
+            .claimed
+            .iter()
+            .map(|((band, key), steps)| KeyShare {
+                band: *band,
+                key: key.clone(),
+                steps: *steps,
+                share: *steps as f64 / all.max(1) as f64,
+            })
+            .collect(),
+    };
+    if args.json {
+        return context.screen.json_line(&summary);
+    }
+    if args.quiet {
+        return Ok(());
+    }
+    let told = |millis: Option<u64>| {
+        millis.map_or_else(
+            || "-".to_owned(),
+            |millis| Span::from_millis(millis).to_string(),
+        )
+    };
+    context.screen.talk(&format!(
+        "{} succeeded, {} failed{} in {}, {}/s; waited {} (p99 {}), ran {} (p99 {})",
+        number::count(summary.succeeded),
+        number::count(summary.failed),
+        if summary.put_back > 0 {
+            format!(", {} put back", number::count(summary.put_back))
+        } else {
+            String::new()
+        },
+        Span::from(ran_for),
+        number::rate(summary.steps_per_second),
+        told(summary.wait_ms.p50),
+        told(summary.wait_ms.p99),
+        told(summary.run_ms.p50),
+        told(summary.run_ms.p99),
+    ));
+    if summary.keys.len() > 1 && context.screen.is_terminal() {
+        let mut table = Table::new([
+            Column::numbers("BAND"),
+            Column::words("KEY"),
+            Column::numbers("STEPS"),
+            Column::numbers("SHARE"),
+            Column::words(""),
+        ]);
+        for key in &summary.keys {
+            table.row([
+                Cell::new(key.band.to_string()),
+                Cell::new(key.key.as_str()),
+                Cell::new(number::count(key.steps)),
+                Cell::new(number::percent(key.share)),
+                Cell::new(number::bar(key.share, 20)),
+            ]);
+        }
+        context.screen.table(&table)?;
+    }
+    Ok(())
+}
