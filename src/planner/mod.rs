@@ -115,7 +115,7 @@ impl Planner {
         }
         state.board.report(shard, report, now);
         drop(state);
-        // It may be the last pointer to thousands of keys: they are freed outside the lock.
+        // It may be the last pointer to thousands of keys: those are freed outside the lock.
         drop(old);
     }
 
@@ -181,9 +181,10 @@ impl Planner {
             state.last = (snapshot.number, found);
         }
         let newest = state.merged.as_ref().map(|(version, _)| *version);
-        if newest < Some(snapshot.version) {
-            state.merged = Some((snapshot.version, Arc::clone(merged)));
-        }
+        let old = (newest < Some(snapshot.version))
+            .then(|| state.merged.replace((snapshot.version, Arc::clone(merged))));
+        drop(state);
+        drop(old);
     }
 
     fn decide_on<N: FnMut() -> f64>(

@@ -298,12 +298,14 @@ fn check_slice(merged: &Merged, order: &[Drawn]) {
             let got = u128::from(times.get(&holder.shard).copied().unwrap_or(0));
             // 22: never more than it has.
             assert!(got <= held(holder));
-            if sum > 0 {
-                // 23: the ideal, rounded up or down.
-                let (ideal, remainder) = (rest * held(holder) / sum, rest * held(holder) % sum);
-                assert!(got == ideal || (got == ideal + 1 && remainder > 0));
-                parts.push((remainder, std::cmp::Reverse(holder.shard), got > ideal));
-            }
+            // 23: the ideal, rounded up or down.
+            let ideal = rest * held(holder);
+            let Some(whole) = ideal.checked_div(sum) else {
+                continue;
+            };
+            let remainder = ideal % sum;
+            assert!(got == whole || (got == whole + 1 && remainder > 0));
+            parts.push((remainder, std::cmp::Reverse(holder.shard), got > whole));
         }
         // 24: of two, the one with the greater remainder, then the lower shard, is rounded up.
         parts.sort();

@@ -21,8 +21,8 @@ fn tell(planner: &Planner, number: u32, keys: Vec<Tally>) {
     planner.tally(shard(0), report(number, keys), at(0));
 }
 
-/// After any prefix, a key has had its share but for one step and, with many keys, a little more:
-/// stride lets a light key run late by the heavy ones' rounds.
+/// After any prefix, a key is at most one step behind its share (the bound of weighted fair queueing
+/// beside an ideal server). It may be further ahead, by the steps that lighter keys wait for.
 #[test]
 fn steady_keys_keep_to_their_shares_after_any_prefix() {
     worlds(60, |mut dice| {
@@ -43,8 +43,10 @@ fn steady_keys_keep_to_their_shares_after_any_prefix() {
             had[serve(&planner).parse::<usize>().unwrap()] += 1;
             for (had, weight) in had.iter().zip(&weights) {
                 let promised = f64::from(taken) * weight / total;
+                let ahead = f64::from(*had) - promised;
+                let most = f64::from(u32::try_from(weights.len()).unwrap()) / 2.0;
                 assert!(
-                    (f64::from(*had) - promised).abs() < 2.0,
+                    (-1.001..most).contains(&ahead),
                     "{had} for {promised} of {weights:?}"
                 );
             }
