@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use fairq::model::{FairnessKey, ShardId, Turn};
-use fairq::planner::{Drawn, Merged, Pick, Planner, slice};
+use fairq::planner::{Drawn, Merged, Pick, Planner, lottery, slice};
 use fairq::tally::{ShardTally, Tally, TallyBoard};
 
 use crate::world::{
@@ -265,6 +265,15 @@ fn a_tiny_weight_beside_a_huge_one_is_drawn_in_the_end() {
         assert_eq!(names(&decision)[..3], ["huge"; 3]);
         assert_eq!(decision.order.len(), 7);
     }
+}
+
+/// A number that rounding brings up to the whole still finds a key that is left.
+#[test]
+fn the_last_number_draws_the_last_key_that_is_left() {
+    let keys = (0..3).map(|n| tally(n, 2, 0, 0.1)).collect();
+    let merged = Merged::of(&board(&[(0, report(1, keys))]));
+    let order = lottery::order(&merged, 9, || 1.0);
+    assert!(order.iter().map(|drawn| drawn.key).eq([2, 2, 1, 1, 0, 0]));
 }
 
 /// Checks a slice of any order, also of one that no pick would give.
