@@ -96,10 +96,14 @@ impl Lane {
         let mut rest = tallies.iter().peekable();
         let mut fresh = Vec::new();
         for (key, pass) in self.keys.iter().zip(&mut self.passes) {
-            fresh.extend(std::iter::from_fn(|| {
-                rest.next_if(|tally| tally.key < *key)
-            }));
-            if let Some(tally) = rest.next_if(|tally| tally.key == *key) {
+            let mut told = rest.next_if(|tally| tally.key == *key);
+            while told.is_none()
+                && let Some(tally) = rest.next_if(|tally| tally.key < *key)
+            {
+                fresh.push(tally);
+                told = rest.next_if(|tally| tally.key == *key);
+            }
+            if let Some(tally) = told {
                 pass.at = pass.start(self.clock);
                 pass.shards |= bit;
                 pass.weight = tally.weight;

@@ -115,7 +115,7 @@ impl Planner {
         }
         state.board.report(shard, report, now);
         drop(state);
-        // It may be the last pointer to thousands of keys: they are freed outside the lock.
+        // It may be the last pointer to thousands of keys: those are freed outside the lock.
         drop(old);
     }
 
@@ -181,9 +181,10 @@ impl Planner {
             state.last = (snapshot.number, found);
         }
         let newest = state.merged.as_ref().map(|(version, _)| *version);
-        if newest < Some(snapshot.version) {
-            state.merged = Some((snapshot.version, Arc::clone(merged)));
-        }
+        let old = (newest < Some(snapshot.version))
+            .then(|| state.merged.replace((snapshot.version, Arc::clone(merged))));
+        drop(state);
+        drop(old);
     }
 
     fn decide_on<N: FnMut() -> f64>(
@@ -307,4 +308,35 @@ impl Snapshot {
 pub fn dice(seed: u64) -> impl FnMut() -> f64 {
     let mut dice = Dice::seeded(seed);
     move || dice.unit()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Plans overtake each other between their snapshot and their record.
+    #[test]
+    fn a_slow_plan_overwrites_nothing_that_came_after_it() {
+        let planner = Planner::new(Pick::Stride, 0);
+        let slow = planner.snapshot();
+        let tally = crate::tally::Tally {
+            key: FairnessKey::default(),
+            count: 1,
+            since: Timestamp::default(),
+            weight: Weight::ONE,
+        };
+        let shard = ShardId::first(1).next().expect("there is a first shard");
+        let report = ShardTally::new(Band::DEFAULT, vec![tally]);
+        planner.tally(shard, report, Timestamp::default());
+        planner.plan(shard, 1);
+        planner.remember(&slow, &slow.merge());
+        assert_eq!(planner.last_band(), Some((Band::DEFAULT, 1)));
+        assert_eq!(planner.plan(shard, 1).slots.len(), 1);
+
+        let slow = planner.snapshot();
+        planner.reset();
+        planner.remember(&slow, &slow.merge());
+        assert_eq!(planner.last_band(), None);
+        assert_eq!(planner.plan(shard, 1).band, None);
+    }
 }

@@ -45,12 +45,17 @@ pub fn order(merged: &Merged, standing: &Standing, capacity: usize) -> Vec<Drawn
 
 /// Returns where each merged key starts; a key without a pass starts at the clock.
 fn starts(merged: &Merged, standing: &Standing) -> impl Iterator<Item = Turn> {
-    // Both are sorted by key: one walk side by side.
+    // Both are sorted by key: one walk side by side. Equality is asked first, as it is the rule and
+    // costs nothing where both have the key from the same report.
     let mut passes = standing.passes().peekable();
     merged.keys().iter().map(move |entry| {
-        while passes.next_if(|(key, _)| **key < entry.key).is_some() {}
-        passes
-            .next_if(|(key, _)| **key == entry.key)
-            .map_or(standing.clock(), |(_, pass)| pass)
+        loop {
+            if let Some((_, pass)) = passes.next_if(|(key, _)| **key == entry.key) {
+                return pass;
+            }
+            if passes.next_if(|(key, _)| **key < entry.key).is_none() {
+                return standing.clock();
+            }
+        }
     })
 }

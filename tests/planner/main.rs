@@ -4,9 +4,15 @@
 //! prints the seed of its world. The numbers in the comments are those of the list of invariants
 //! that the planner was designed by.
 
+#[cfg(test)]
 mod concurrency;
+#[cfg(test)]
 mod machine;
+#[cfg(test)]
 mod properties;
+#[cfg(test)]
 mod statistics;
+#[cfg(test)]
 mod stride;
+#[cfg(test)]
 mod world;

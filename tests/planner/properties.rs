@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use fairq::model::{FairnessKey, ShardId, Turn};
-use fairq::planner::{Drawn, Merged, Pick, Planner, slice};
+use fairq::planner::{Drawn, Merged, Pick, Planner, lottery, slice};
 use fairq::tally::{ShardTally, Tally, TallyBoard};
 
 use crate::world::{
@@ -267,6 +267,15 @@ fn a_tiny_weight_beside_a_huge_one_is_drawn_in_the_end() {
     }
 }
 
+/// A number that rounding brings up to the whole still finds a key that is left.
+#[test]
+fn the_last_number_draws_the_last_key_that_is_left() {
+    let keys = (0..3).map(|n| tally(n, 2, 0, 0.1)).collect();
+    let merged = Merged::of(&board(&[(0, report(1, keys))]));
+    let order = lottery::order(&merged, 9, || 1.0);
+    assert!(order.iter().map(|drawn| drawn.key).eq([2, 2, 1, 1, 0, 0]));
+}
+
 /// Checks a slice of any order, also of one that no pick would give.
 fn check_slice(merged: &Merged, order: &[Drawn]) {
     let owners = slice::owners(merged, order);
@@ -298,12 +307,14 @@ fn check_slice(merged: &Merged, order: &[Drawn]) {
             let got = u128::from(times.get(&holder.shard).copied().unwrap_or(0));
             // 22: never more than it has.
             assert!(got <= held(holder));
-            if sum > 0 {
-                // 23: the ideal, rounded up or down.
-                let (ideal, remainder) = (rest * held(holder) / sum, rest * held(holder) % sum);
-                assert!(got == ideal || (got == ideal + 1 && remainder > 0));
-                parts.push((remainder, std::cmp::Reverse(holder.shard), got > ideal));
-            }
+            // 23: the ideal, rounded up or down.
+            let ideal = rest * held(holder);
+            let Some(whole) = ideal.checked_div(sum) else {
+                continue;
+            };
+            let remainder = ideal % sum;
+            assert!(got == whole || (got == whole + 1 && remainder > 0));
+            parts.push((remainder, std::cmp::Reverse(holder.shard), got > whole));
         }
         // 24: of two, the one with the greater remainder, then the lower shard, is rounded up.
         parts.sort();
