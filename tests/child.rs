@@ -349,14 +349,12 @@ mod what_it_gets {
     fn it_leads_a_group_of_its_own_and_no_signal_is_blocked() {
         let mut bench = Bench::new();
         let child = bench
-            .start(sh(
-                "cut -d' ' -f5 /proc/$$/stat; grep -E 'SigBlk|SigIgn' /proc/$$/status",
-            ))
+            .start(argv(&["cat", "/proc/self/stat", "/proc/self/status"]))
             .unwrap();
         let group = child.pid().to_string();
         let ran = bench.finish(&child);
         let text = String::from_utf8(ran.out).unwrap();
-        assert_eq!(text.lines().next(), Some(&*group));
+        assert_eq!(text.split(' ').nth(4), Some(&*group));
         let mask = |name: &str| {
             let line = text.lines().find(|line| line.starts_with(name)).unwrap();
             u64::from_str_radix(line.split_whitespace().nth(1).unwrap(), 16).unwrap()

@@ -174,7 +174,7 @@ impl<'claim> Recipe<'claim> {
             .args(&self.arguments)
             .current_dir(&claim.cwd)
             .env_clear()
-            .envs(captured.filter(|(name, _)| !STEP_VARIABLES.iter().any(|own| name == own)))
+            .envs(captured.filter(|(name, _)| !is_step_variable(name)))
             .envs(step_variables(claim, capture))
             .process_group(0)
             .stdin(Stdio::null())
@@ -196,6 +196,11 @@ impl<'claim> Recipe<'claim> {
             }
         }))
     }
+}
+
+fn is_step_variable(name: &OsStr) -> bool {
+    // Nearly every name is told apart by its beginning.
+    name.as_bytes().starts_with(b"FAIRQ_") && STEP_VARIABLES.iter().any(|own| name == *own)
 }
 
 /// Returns what a step is told about itself.
