@@ -4,7 +4,7 @@
 //!
 //! A lost wake shows as a deadlock, which loom reports. Loom's sleepers wake only when woken, so
 //! these models say nothing about spurious wakes; the loops that wait re-check for their sake.
-//! Preemptions are bounded to three a run, or to LOOM_MAX_PREEMPTIONS.
+//! Preemptions are bounded to three a run, or to `LOOM_MAX_PREEMPTIONS`.
 
 #![cfg(loom)]
 

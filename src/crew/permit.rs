@@ -158,3 +158,116 @@ impl Drop for Permit<'_> {
         called.wake();
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    /// Closes the gate when the test is over, also when it has failed: threads that wait on would
+    /// keep it from ending.
+    struct Closing<'gate>(&'gate Gate);
+
+    impl Drop for Closing<'_> {
+        fn drop(&mut self) {
+            self.0.close();
+        }
+    }
+
+    fn until_waiting(gate: &Gate, count: usize) {
+        while gate.view().waiting != count {
+            thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn no_more_permits_are_out_than_there_are() {
+        let gate = Gate::new(2);
+        let both = [gate.try_acquire(), gate.try_acquire()];
+        assert!(both.iter().all(Option::is_some));
+        assert!(gate.try_acquire().is_none());
+        drop(both);
+        assert_eq!((gate.view().held, gate.view().free()), (0, 2));
+    }
+
+    #[test]
+    fn a_smaller_gate_waits_for_permits_to_come_back() {
+        let gate = Gate::new(3);
+        let mut held: Vec<_> = (0..3).map(|_| gate.acquire()).collect();
+        gate.resize(1);
+        for out in [2, 1] {
+            held.pop();
+            assert_eq!((gate.view().held, gate.view().free()), (out, 0));
+            assert!(gate.try_acquire().is_none());
+        }
+        held.pop();
+        assert!(gate.try_acquire().is_some());
+    }
+
+    #[test]
+    fn permits_go_to_those_who_wait_in_the_order_in_which_they_came() {
+        let gate = Gate::new(1);
+        let order = Mutex::new(Vec::new());
+        let held = gate.acquire();
+        thread::scope(|scope| {
+            for number in 0..4 {
+                let (gate, order) = (&gate, &order);
+                scope.spawn(move || {
+                    let _permit = gate.acquire();
+                    order.lock().unwrap().push(number);
+                });
+                until_waiting(gate, number + 1);
+            }
+            drop(held);
+        });
+        assert_eq!(order.into_inner().unwrap(), [0, 1, 2, 3]);
+        assert_eq!(gate.view().held, 0);
+    }
+
+    /// Between the return of a permit and the waking of its next holder, a newcomer finds none.
+    #[test]
+    fn a_returned_permit_belongs_to_the_first_in_line_at_once() {
+        let gate = Gate::new(1);
+        let held = gate.acquire();
+        thread::scope(|scope| {
+            let _closing = Closing(&gate);
+            let waiting = scope.spawn(|| gate.acquire());
+            until_waiting(&gate, 1);
+            drop(held);
+            assert!(gate.try_acquire().is_none());
+            assert!(waiting.join().unwrap().is_some());
+        });
+    }
+
+    #[test]
+    fn growing_serves_as_many_as_there_is_room_for() {
+        let gate = Gate::new(0);
+        thread::scope(|scope| {
+            let _closing = Closing(&gate);
+            let waiting: Vec<_> = (0..3)
+                .map(|_| scope.spawn(|| gate.acquire().map(std::mem::forget)))
+                .collect();
+            until_waiting(&gate, 3);
+            gate.resize(2);
+            assert_eq!((gate.view().held, gate.view().waiting), (2, 1));
+            gate.close();
+            let served = waiting.into_iter().filter_map(|one| one.join().unwrap());
+            assert!(served.count() <= 2);
+        });
+    }
+
+    #[test]
+    fn a_closed_gate_gives_nothing_and_takes_back_what_is_out() {
+        let gate = Gate::new(2);
+        let held = gate.acquire();
+        gate.close();
+        gate.close();
+        assert!(gate.acquire().is_none());
+        assert!(gate.try_acquire().is_none());
+        gate.resize(9);
+        assert!(gate.try_acquire().is_none());
+        drop(held);
+        assert_eq!(gate.view().held, 0);
+    }
+}

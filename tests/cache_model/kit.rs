@@ -56,6 +56,16 @@ pub(crate) fn drain(cache: &CandidateCache) -> Vec<String> {
         .collect()
 }
 
+/// Closes the cache when the test is over, also when it has failed: threads that sleep on would
+/// keep it from ending.
+pub(crate) struct Closing<'cache>(pub(crate) &'cache CandidateCache);
+
+impl Drop for Closing<'_> {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
 /// The seed of a random test: from the environment, or one that differs from run to run.
 pub(crate) fn seed() -> u64 {
     std::env::var("FAIRQ_TEST_SEED").map_or_else(

@@ -243,7 +243,14 @@ impl Naive {
                     .retain(|id, undecided| id.shard != shard(*of) || *undecided > 0);
                 Answer::Done
             }
-            other => unreachable!("{other:?} depends on it"),
+            Command::Refill(..)
+            | Command::Offer(_)
+            | Command::Pop
+            | Command::TryPop(_)
+            | Command::Peek
+            | Command::Wait
+            | Command::Resize(_)
+            | Command::Close => unreachable!("{command:?} depends on it"),
         }
     }
 

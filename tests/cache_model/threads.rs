@@ -8,7 +8,7 @@ use std::thread;
 use fairq::ambient::Dice;
 use fairq::cache::{CandidateCache, Waited};
 
-use crate::kit::{self, Answer, Command, band, batch, candidate, fill, offer, shard};
+use crate::kit::{self, Answer, Closing, Command, band, batch, candidate, fill, offer, shard};
 use crate::naive::Naive;
 
 fn until_parked(cache: &CandidateCache, count: usize) {
@@ -43,14 +43,15 @@ fn i33_sleepers_are_woken_in_the_order_in_which_they_lay_down() {
     let cache = CandidateCache::new(CREW);
     let log = Mutex::default();
     thread::scope(|scope| {
+        let _closing = Closing(&cache);
         for number in 0..CREW {
             let (cache, log) = (&cache, &log);
             scope.spawn(move || work(cache, number, log));
             until_parked(cache, number + 1);
         }
         for round in 0..20 {
-            fill(&cache, 0, [1 + i64::from(round)], 1);
-            while log.lock().unwrap().len() <= round as usize {
+            fill(&cache, 0, 1 + round..2 + round, 1);
+            while log.lock().unwrap().len() <= usize::try_from(round).unwrap() {
                 thread::yield_now();
             }
             until_parked(&cache, CREW);
@@ -67,6 +68,7 @@ fn i30_i31_a_refill_wakes_one_for_each_candidate_and_all_are_taken() {
     let cache = CandidateCache::new(8);
     let log = Mutex::default();
     thread::scope(|scope| {
+        let _closing = Closing(&cache);
         for number in 0..6 {
             let (cache, log) = (&cache, &log);
             scope.spawn(move || work(cache, number, log));
@@ -106,6 +108,7 @@ fn i32_nobody_sleeps_beside_work() {
 fn i28_i35_a_close_wakes_every_kind_of_sleeper() {
     let cache = CandidateCache::new(8);
     thread::scope(|scope| {
+        let _closing = Closing(&cache);
         let popper = scope.spawn(|| cache.pop());
         let waiter = scope.spawn(|| cache.wait_for_work());
         until_parked(&cache, 2);
@@ -119,6 +122,7 @@ fn i28_i35_a_close_wakes_every_kind_of_sleeper() {
 fn those_that_slept_longest_leave_and_takers_sleep_on() {
     let cache = CandidateCache::new(8);
     thread::scope(|scope| {
+        let _closing = Closing(&cache);
         let taker = scope.spawn(|| cache.pop());
         until_parked(&cache, 1);
         let first = scope.spawn(|| cache.wait_for_work());
