@@ -91,3 +91,44 @@ fn sizes(claim: &Claim) -> String {
         claim.env.as_bytes().len(),
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::model::{Band, Environment, FairnessKey, Policy, RunnerId, Timestamp};
+
+    #[test]
+    fn a_lack_of_resources_is_not_for_good_and_everything_else_is() {
+        let claim = Claim {
+            id: "a1".parse().unwrap(),
+            runner: RunnerId::new(1),
+            fence: 1,
+            attempt: 1,
+            band: Band::DEFAULT,
+            key: FairnessKey::default(),
+            name: None,
+            command: Command::Shell("true".into()),
+            cwd: "/".into(),
+            env: Arc::new(Environment::default()),
+            policy: Policy::default(),
+            since: Timestamp::default(),
+            claimed: Timestamp::default(),
+        };
+        for number in 1..134 {
+            let error = io::Error::from_raw_os_error(number);
+            let lack = [Errno::EAGAIN, Errno::EMFILE, Errno::ENFILE, Errno::ENOMEM];
+            let (is_lack, reason) = match explain(&claim, Path::new("/no/such"), &error) {
+                StartError::NotNow { reason } => (true, reason),
+                StartError::Never { reason } => (false, reason),
+            };
+            assert_eq!(is_lack, lack.contains(&Errno::from_raw(number)), "{reason}");
+            let named = reason.contains("/no/such");
+            assert!(
+                named && reason.contains(&format!("os error {number}")),
+                "{reason}"
+            );
+        }
+    }
+}

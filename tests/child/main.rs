@@ -1,0 +1,15 @@
+//! Running one command: what it gets, what is seen of it, and what it leaves.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "the helpers of tests are tests"
+)]
+
+mod support;
+
+mod endings;
+mod leftovers;
+mod output;
+mod refusals;
+mod what_it_gets;
