@@ -10,7 +10,7 @@ use super::executor::{Outcome, Ran, Seat};
 use super::roster::RunningStep;
 use crate::cache::{Taken, Waited};
 use crate::event::Event;
-use crate::model::{Captured, Claim, Ending, Finished};
+use crate::model::{Captured, Claim, Ending, Finished, StepId};
 use crate::store::Lease;
 
 /// Between the tries to start a step for which there were not enough processes, descriptors or
@@ -54,10 +54,21 @@ impl Drop for Leave<'_> {
     }
 }
 
+/// Says that a taken hint's claim is decided, however the deciding went: one that was never released
+/// would be left out of every refill to come.
+struct Release<'s>(&'s Shared, StepId);
+
+impl Drop for Release<'_> {
+    fn drop(&mut self) {
+        self.0.parts.cache.release(self.1);
+    }
+}
+
 /// Claims a taken hint, and runs the step if it is ours.
 fn handle(shared: &Arc<Shared>, worker: u32, seat: &mut Box<dyn Seat>, taken: &Taken) {
     let parts = &shared.parts;
     let candidate = &taken.candidate;
+    let release = Release(shared, candidate.id);
     parts.foreman.took(candidate, taken.needs_refill);
     let now = parts.clock.now();
     let lease = Lease {
@@ -70,7 +81,7 @@ fn handle(shared: &Arc<Shared>, worker: u32, seat: &mut Box<dyn Seat>, taken: &T
         lease,
         now,
     );
-    parts.cache.release(candidate.id);
+    drop(release);
     let claim = match decided.map(|claims| claims.into_iter().next().flatten()) {
         Ok(Some(claim)) => claim,
         Ok(None) => {
@@ -119,7 +130,9 @@ fn run(shared: &Arc<Shared>, worker: u32, seat: &mut dyn Seat, claim: &Claim) ->
     let parts = &shared.parts;
     let mut pause = FIRST_PAUSE;
     loop {
-        let ran = seat.run(claim, &mut |process| shared.roster.started(worker, process));
+        let ran = seat.run(claim, &mut |process| {
+            shared.roster.started(worker, &process);
+        });
         let reason = match ran {
             Ran::Ended(outcome) => return outcome,
             Ran::NotNow(reason) => reason,
@@ -155,10 +168,10 @@ fn unstarted(shared: &Shared, reason: &str) -> Outcome {
 
 fn report(shared: &Shared, worker: u32, claim: &Claim, outcome: Outcome, interrupted: bool) {
     // A step that was told to end and still ended well has ended well.
-    let ending = match outcome.ending {
-        Ending::Exited { code: 0 } => Ending::Exited { code: 0 },
-        _ if interrupted => Ending::Interrupted,
-        other => other,
+    let ending = if interrupted && outcome.ending != (Ending::Exited { code: 0 }) {
+        Ending::Interrupted
+    } else {
+        outcome.ending
     };
     let parts = &shared.parts;
     let event = Event::Ended {

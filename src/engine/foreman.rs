@@ -42,8 +42,8 @@ pub struct Tally {
     pub ran: Durations,
 }
 
-/// How often durations of which length were seen: 64 buckets, each a quarter longer than the last,
-/// so that a quantile is known to an eighth whatever the number of steps.
+/// How often durations of which length were seen, in buckets each a quarter longer than the last: a
+/// quantile is known to a quarter, whatever the number of steps.
 #[derive(Clone, Debug)]
 pub struct Durations {
     buckets: [u64; Self::BUCKETS],
@@ -64,8 +64,8 @@ impl Durations {
 
     /// Takes note of one, in milliseconds.
     pub fn note(&mut self, millis: u64) {
-        let at = (0..Self::BUCKETS - 1).find(|at| millis <= Self::upper(*at));
-        self.buckets[at.unwrap_or(Self::BUCKETS - 1)] += 1;
+        let at = Self::UPPER.partition_point(|upper| *upper < millis);
+        self.buckets[at.min(Self::BUCKETS - 1)] += 1;
         self.count += 1;
     }
 
@@ -81,14 +81,21 @@ impl Durations {
         let mut seen = 0;
         self.buckets.iter().enumerate().find_map(|(at, count)| {
             seen += count;
-            (*count > 0 && seen >= rank).then(|| Self::upper(at))
+            (*count > 0 && seen >= rank).then_some(Self::UPPER[at])
         })
     }
 
-    /// Returns the longest duration of a bucket: exact to 4 ms, then a quarter longer each.
-    fn upper(at: usize) -> u64 {
-        (0..at).fold(0, |upper: u64, _| upper + (upper / 4).max(1))
-    }
+    /// The longest duration of each bucket: exact to 4 ms, then a quarter longer each.
+    const UPPER: [u64; Self::BUCKETS] = {
+        let mut upper = [0; Self::BUCKETS];
+        let mut at = 1;
+        while at < Self::BUCKETS {
+            let last: u64 = upper[at - 1];
+            upper[at] = last + if last < 4 { 1 } else { last / 4 };
+            at += 1;
+        }
+        upper
+    };
 }
 
 /// The engine's foreman.

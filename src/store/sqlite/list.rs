@@ -64,8 +64,11 @@ fn statement(state: StepState, filter: &Filter, ranges: &[(i64, i64)]) -> (Strin
     let mut conditions = Vec::new();
     let mut values = Vec::new();
     if let Some(number) = final_number(state, filter) {
-        // A literal: only so can the index of dead letters be used.
+        // Literals: only so can the index of dead letters be used.
         conditions.push(format!("e.state = {number}"));
+        if number != 0 {
+            conditions.push("e.state <> 0".to_owned());
+        }
     }
     if !ranges.is_empty() {
         let parts: Vec<String> = ranges

@@ -10,6 +10,8 @@ mod intake;
 mod layout;
 mod lease;
 mod list;
+#[cfg(test)]
+mod plans;
 mod pool;
 mod read;
 mod row;

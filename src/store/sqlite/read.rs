@@ -246,9 +246,13 @@ pub(super) const fn all_of(state: StepState) -> &'static str {
             view_of!(delayed, " FROM delayed d CROSS JOIN steps s ON s.id = d.id")
         }
         StepState::Held => view_of!(held, " FROM held h CROSS JOIN steps s ON s.id = h.id"),
-        StepState::Succeeded | StepState::Failed | StepState::Cancelled => {
-            view_of!(done, " FROM done e CROSS JOIN steps s ON s.id = e.id")
-        }
+        StepState::Succeeded => view_of!(done, " FROM done e CROSS JOIN steps s ON s.id = e.id"),
+        // Named, because SQLite would rather walk all of `done` in the order of the ids. Its
+        // statements repeat the index's own condition, which SQLite does not infer.
+        StepState::Failed | StepState::Cancelled => view_of!(
+            done,
+            " FROM done e INDEXED BY dead_letters CROSS JOIN steps s ON s.id = e.id"
+        ),
     }
 }
 

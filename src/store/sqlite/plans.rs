@@ -1,0 +1,83 @@
+//! Holds the hot statements to their promise: a search of one key range each, and no sorting.
+
+use rusqlite::Connection;
+
+use super::{row, supply};
+
+fn plan(sql: &str) -> Vec<String> {
+    let connection = Connection::open_in_memory().unwrap();
+    connection
+        .execute_batch(include_str!("../../../schema.sql"))
+        .unwrap();
+    let mut explain = connection
+        .prepare(&format!("EXPLAIN QUERY PLAN {sql}"))
+        .unwrap();
+    let nulls = vec![rusqlite::types::Null; explain.parameter_count()];
+    explain
+        .query_map(rusqlite::params_from_iter(nulls), |row| row.get(3))
+        .unwrap()
+        .collect::<rusqlite::Result<_>>()
+        .unwrap()
+}
+
+/// A scan or a sort here costs O(backlog) in every cycle, and no test would notice on a small store.
+#[test]
+fn the_hot_statements_search_and_sort_nothing() {
+    for (sql, searches) in [
+        (supply::TALLY, 2),
+        (supply::FETCH, 1),
+        (supply::COME_DUE, 2),
+        (row::SELECT_STEP, 1),
+        (
+            "DELETE FROM ready WHERE band = ?1 AND key = ?2 AND id = ?3",
+            1,
+        ),
+        (
+            "DELETE FROM running WHERE id = ?1 AND runner = ?2 AND fence = ?3",
+            1,
+        ),
+        (
+            "SELECT id, since, weight FROM ready WHERE band = ?1 AND key = ?2 ORDER BY id LIMIT 1",
+            1,
+        ),
+        ("SELECT id FROM envs WHERE hash = ?1 AND vars = ?2", 1),
+        ("UPDATE counters SET value = value + ?2 WHERE name = ?1", 1),
+    ] {
+        let plan = plan(sql);
+        let found = plan
+            .iter()
+            .filter(|line| line.starts_with("SEARCH"))
+            .count();
+        assert_eq!(found, searches, "{sql}\n{plan:#?}");
+        assert!(
+            !plan
+                .iter()
+                .any(|line| line.starts_with("SCAN") || line.contains("TEMP B-TREE")),
+            "{sql}\n{plan:#?}"
+        );
+    }
+}
+
+/// The first row of an index that is ordered by it: read, not searched for.
+#[test]
+fn the_next_due_time_is_the_first_entry_of_its_index() {
+    assert_eq!(
+        plan(supply::NEXT_DUE),
+        ["SCAN delayed USING COVERING INDEX delayed_by_due"]
+    );
+}
+
+/// `done` is large and nearly all of it succeeded: dead letters have an index of their own.
+#[test]
+fn dead_letters_are_listed_by_their_index() {
+    let sql = format!(
+        "{} WHERE e.state = 1 AND e.state <> 0 ORDER BY e.id DESC LIMIT 20",
+        super::read::all_of(crate::model::StepState::Failed)
+    );
+    let plan = plan(&sql);
+    assert!(plan[0].contains("dead_letters"), "{plan:#?}");
+    assert!(
+        !plan.iter().any(|line| line.contains("TEMP B-TREE")),
+        "{plan:#?}"
+    );
+}
