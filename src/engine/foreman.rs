@@ -98,6 +98,15 @@ impl Durations {
     };
 }
 
+/// How a shard rests whose claims fail.
+#[derive(Clone, Copy, Debug)]
+struct Rest {
+    /// How long.
+    pause: Duration,
+    /// Until when, on the monotonic clock.
+    until: Duration,
+}
+
 /// The engine's foreman.
 pub(super) struct Boss {
     planner: Arc<Planner>,
@@ -108,8 +117,8 @@ pub(super) struct Boss {
     sink: Arc<dyn Sink>,
     completer: OnceLock<Weak<Completer>>,
     tally: Mutex<Tally>,
-    /// How long each shard rests the next time that its claims fail.
-    rests: Mutex<BTreeMap<ShardId, Duration>>,
+    /// The shards whose claims fail.
+    rests: Mutex<BTreeMap<ShardId, Rest>>,
 }
 
 impl Boss {
@@ -195,21 +204,33 @@ impl Foreman for Boss {
     fn cannot_claim(&self, shard: ShardId, error: &Error) {
         // A shard that can be read and not written would be planned, fetched and refused for ever.
         self.planner.clear(shard);
-        let rest = {
+        let now = self.clock.monotonic();
+        let known = {
             let mut rests = self.rests.lock().unwrap_or_else(PoisonError::into_inner);
             let known = rests.get(&shard).copied();
-            let rest = known.map_or(FIRST_REST, |rest| (rest * 2).min(LONGEST_REST));
-            rests.insert(shard, rest);
-            if known.is_none() {
-                let event = Event::ShardWithdrawn {
-                    shard,
-                    error: error.to_string(),
-                };
-                self.sink.emit(self.clock.now(), &event);
+            // Workers that were on their way when the first one failed fail with it: that is one
+            // failure, not several.
+            if known.is_some_and(|rest| now < rest.until) {
+                return;
             }
-            rest
+            let pause = known.map_or(FIRST_REST, |rest| (rest.pause * 2).min(LONGEST_REST));
+            rests.insert(
+                shard,
+                Rest {
+                    pause,
+                    until: now + pause,
+                },
+            );
+            self.progress.suspend(shard, pause);
+            known
         };
-        self.progress.suspend(shard, rest);
+        if known.is_none() {
+            let event = Event::ShardWithdrawn {
+                shard,
+                error: error.to_string(),
+            };
+            self.sink.emit(self.clock.now(), &event);
+        }
         self.progress.nudge_all();
     }
 
