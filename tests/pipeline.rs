@@ -192,7 +192,9 @@ impl Seat for NotesSeat {
         self.0.ran.lock().unwrap().push(claim.id);
         let mut ending = Ending::Exited { code: 0 };
         match &claim.command {
-            Command::Shell(line) if line == "panic" => panic!("a step of the test panics"),
+            Command::Shell(line) if line == "panic" => {
+                std::panic::panic_any("a step of the test panics")
+            }
             Command::Shell(line) if line == "hang" => {
                 let hanging =
                     Arc::new(Hanging(Arc::clone(&self.0.hanging), AtomicBool::new(false)));
