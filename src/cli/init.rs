@@ -16,7 +16,7 @@ use crate::store::sqlite::SqliteStore;
 Examples:
   fairq init                                  with the usual shards, where the store would be
   fairq --store /var/lib/jobs init --shards 8
-  mkdir .fairq && fairq init --store .fairq   a store for this project")]
+  fairq init --store .fairq                   a store for this project")]
 pub(super) struct InitArgs {
     /// How many shards, 1 to 26 [default: the number of CPUs, at most 4]
     #[arg(long, value_name = "N")]
