@@ -3,6 +3,8 @@
 //! A page that lies costs a newcomer an hour and us a user. What can be run is run here with the
 //! binary under test; what is listed is compared with what the binary says of itself.
 
+#![expect(clippy::unwrap_used, reason = "the helpers of tests are tests")]
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -137,11 +137,8 @@ impl RunLog {
     fn wants(&self, event: &Event) -> bool {
         match self.voice {
             Voice::Json => event.level() > Level::Trace,
-            Voice::Lines => match event {
-                // Ended says the same, and more.
-                Event::Settled { .. } => false,
-                other => other.level() > Level::Trace,
-            },
+            // That a step has ended says the same as that it is settled, and more.
+            Voice::Lines => event.level() > Level::Trace && !matches!(event, Event::Settled { .. }),
             Voice::Live | Voice::Quiet => event.level() >= Level::Warn,
         }
     }

@@ -63,12 +63,12 @@ impl Roster {
     }
 
     /// Adds the process of a worker's step.
-    pub(super) fn started(&self, worker: u32, process: Arc<dyn Process>) {
+    pub(super) fn started(&self, worker: u32, process: &Arc<dyn Process>) {
         let mut state = self.lock();
         let ending = state.ending;
         if let Some(entry) = state.entries.get_mut(&worker) {
             entry.seen.pid = Some(process.pid());
-            entry.process = Some(Arc::clone(&process));
+            entry.process = Some(Arc::clone(process));
             entry.interrupted |= ending.is_some();
         }
         drop(state);

@@ -119,7 +119,9 @@ fn run(shared: &Arc<Shared>, worker: u32, seat: &mut dyn Seat, claim: &Claim) ->
     let parts = &shared.parts;
     let mut pause = FIRST_PAUSE;
     loop {
-        let ran = seat.run(claim, &mut |process| shared.roster.started(worker, process));
+        let ran = seat.run(claim, &mut |process| {
+            shared.roster.started(worker, &process);
+        });
         let reason = match ran {
             Ran::Ended(outcome) => return outcome,
             Ran::NotNow(reason) => reason,
@@ -155,10 +157,11 @@ fn unstarted(shared: &Shared, reason: &str) -> Outcome {
 
 fn report(shared: &Shared, worker: u32, claim: &Claim, outcome: Outcome, interrupted: bool) {
     // A step that was told to end and still ended well has ended well.
-    let ending = match outcome.ending {
-        Ending::Exited { code: 0 } => Ending::Exited { code: 0 },
-        _ if interrupted => Ending::Interrupted,
-        other => other,
+    let well = outcome.ending == Ending::Exited { code: 0 };
+    let ending = if interrupted && !well {
+        Ending::Interrupted
+    } else {
+        outcome.ending
     };
     let parts = &shared.parts;
     let event = Event::Ended {

@@ -143,7 +143,7 @@ impl Engine {
         for shard in ShardId::first(shards) {
             let mut refiller = Refiller::new(shard, shared.clone(), manner.pace);
             threads.push(spawn(format!("refiller-{shard}"), move || {
-                refiller.serve()
+                refiller.serve();
             })?);
         }
         let parts = Parts {
@@ -312,7 +312,7 @@ fn start_steward(
     let bell = Arc::clone(&neighbours.bell);
     let rung = Arc::clone(progress);
     threads.push(spawn("bell".to_owned(), move || {
-        bell.listen(|shard| rung.nudge(shard))
+        bell.listen(|shard| rung.nudge(shard));
     })?);
     let steward = Steward {
         claims: Arc::clone(&with.store) as Arc<_>,

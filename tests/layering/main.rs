@@ -3,6 +3,8 @@
 //! A module that reaches sideways or upwards is how a house of rooms becomes one room; the compiler
 //! does not mind, so this does.
 
+#![expect(clippy::unwrap_used, reason = "the helpers of tests are tests")]
+
 mod source;
 
 use std::collections::BTreeMap;

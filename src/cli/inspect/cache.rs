@@ -68,10 +68,10 @@ pub(super) fn run(args: &CacheArgs, context: &mut Context) -> Result<Done> {
 
 fn print(context: &mut Context, of: &RunnerCache) -> Result<()> {
     let cache = &of.cache;
-    let told = |value: &serde_json::Value| match value {
-        serde_json::Value::Null => String::new(),
-        serde_json::Value::String(text) => text.clone(),
-        other => other.to_string(),
+    let told = |value: &serde_json::Value| match value.as_str() {
+        Some(text) => text.to_owned(),
+        None if value.is_null() => String::new(),
+        None => value.to_string(),
     };
     context.screen.line(&format!(
         "runner {} pid {}: capacity {}, holds {}, {} workers asleep, {} steps running",
