@@ -28,7 +28,7 @@
 //! | 4 | `engine` | all of these, but no backend of the store |
 //! | 5 | `cli` | everything |
 //!
-//! `tests/layering.rs` holds the table to be true. rusqlite appears below `store/sqlite` only, clap and
+//! `tests/layering` holds the table to be true. rusqlite appears below `store/sqlite` only, clap and
 //! `comfy_table` below `cli` only.
 //!
 //! # Three invariants

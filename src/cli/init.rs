@@ -4,7 +4,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::{Context, Done};
-use crate::cli::render::text;
+use crate::cli::render::{number, text};
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::sqlite::SqliteStore;
 
@@ -16,7 +16,7 @@ use crate::store::sqlite::SqliteStore;
 Examples:
   fairq init                                  with the usual shards, where the store would be
   fairq --store /var/lib/jobs init --shards 8
-  mkdir .fairq && fairq init --store .fairq   a store for this project")]
+  fairq init --store .fairq                   a store for this project")]
 pub(super) struct InitArgs {
     /// How many shards, 1 to 26 [default: the number of CPUs, at most 4]
     #[arg(long, value_name = "N")]
@@ -51,7 +51,11 @@ pub(super) fn run(args: &InitArgs, context: &mut Context) -> Result<Done> {
     {
         return Err(Error::new(
             ErrorKind::General,
-            format!("{} is there already, with {shards} shards", root.display()),
+            format!(
+                "{} is there already, with {}",
+                root.display(),
+                number::many(shards.into(), "shard")
+            ),
         )
         .hint("it was left as it is; the number of shards and the placement cannot be changed"));
     }
@@ -64,8 +68,9 @@ pub(super) fn run(args: &InitArgs, context: &mut Context) -> Result<Done> {
     } else {
         let what = if made { "made" } else { "is there already" };
         context.screen.talk(&format!(
-            "{} {what}, with {shards} shards",
-            text::shown(root.display().to_string())
+            "{} {what}, with {}",
+            text::shown(root.display().to_string()),
+            number::many(shards.into(), "shard")
         ));
     }
     Ok(Done::Well)

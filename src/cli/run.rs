@@ -112,7 +112,8 @@ pub(super) fn run(args: &RunArgs, context: &mut Context) -> Result<Done> {
     log.flush();
     if open > 0 {
         context.screen.talk(&format!(
-            "warning: {open} outcomes could not be recorded; those steps will be run again"
+            "warning: {} could not be recorded; what has none will be run again",
+            number::many(open as u64, "outcome")
         ));
     }
     let ran_for = clock.monotonic() - began;
@@ -244,14 +245,16 @@ impl Turn<'_> {
                 self.log.wipe();
                 if running > 0 {
                     self.context.screen.talk(&format!(
-                        "stopping: {running} running steps may finish; once more to end them"
+                        "stopping: {} may finish; once more to end them",
+                        number::many(running as u64, "running step")
                     ));
                 }
             }
             Action::Term => {
                 let told = self.engine.end_steps(Force::Term);
                 self.context.screen.talk(&format!(
-                    "ending {told} running steps, they will be put back; once more to kill them"
+                    "ending {}, to be put back; once more to kill",
+                    number::many(told as u64, "running step")
                 ));
             }
             Action::Kill => {
@@ -354,7 +357,7 @@ fn summarise(
         )
     };
     context.screen.talk(&format!(
-        "{} succeeded, {} failed{} in {}, {}/s; waited {} (p99 {}), ran {} (p99 {})",
+        "{} succeeded, {} failed{} in {}, {}; waited {} (p99 {}), ran {} (p99 {})",
         number::count(summary.succeeded),
         number::count(summary.failed),
         if summary.put_back > 0 {

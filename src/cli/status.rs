@@ -205,7 +205,7 @@ fn summary(
         let bands: Vec<String> = sums
             .bands
             .iter()
-            .map(|(band, count)| format!("band {band}: {} due", number::count(*count)))
+            .map(|(band, count)| format!("{band}: {} due", number::count(*count)))
             .collect();
         lines.push(format!("bands    {}", bands.join(", ")));
     }

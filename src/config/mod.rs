@@ -252,7 +252,10 @@ impl Settings {
             Knob::HeartbeatMs => self.heartbeat.millis().to_string(),
             Knob::MinGapMs => self.min_gap.millis().to_string(),
             Knob::InlineOutputBytes => self.inline_output_bytes.to_string(),
-            Knob::Grace => format!("{}ms", self.grace.millis()),
+            Knob::Grace => match self.grace.millis() {
+                millis if millis.is_multiple_of(1_000) => format!("{}s", millis / 1_000),
+                millis => format!("{millis}ms"),
+            },
         }
     }
 

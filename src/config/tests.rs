@@ -118,7 +118,7 @@ fn every_key_of_the_file_is_taken_and_remembers_its_line() {
         ("heartbeat_ms", "2500", 9),
         ("min_gap_ms", "16", 10),
         ("inline_output_bytes", "0", 11),
-        ("grace", "90000ms", 12),
+        ("grace", "90s", 12),
         ("bands.nightly", "500", 17),
         ("bands.urgent", "10", 16),
     ]

@@ -79,7 +79,7 @@ pub struct Ended {
     /// started with SIGCHLD ignored and did not change that.
     pub ending: Ending,
     /// What remains of its process group. Unless the step's policy lets it live on, it has been
-    /// asked to end (SIGTERM) and belongs into [`super::Leftovers::end`].
+    /// asked to end (SIGTERM) and belongs into [`super::leftovers::Leftovers::end`].
     pub leftover: Option<Leftover>,
 }
 

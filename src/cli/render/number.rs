@@ -13,6 +13,12 @@ pub fn count(number: u64) -> String {
     grouped
 }
 
+/// Returns how many of something there are: `1 shard`, `1,234 shards`.
+pub fn many(number: u64, what: &str) -> String {
+    let end = if number == 1 { "" } else { "s" };
+    format!("{} {what}{end}", count(number))
+}
+
 /// Returns a size in its largest binary unit: `512 B`, `1.5 KiB`, `20 MiB`. Rounded down, so that
 /// 1024 of a unit never show.
 pub fn bytes(size: u64) -> String {
@@ -118,6 +124,13 @@ mod tests {
         ] {
             assert_eq!(count(number), text);
         }
+    }
+
+    #[test]
+    fn one_is_singular() {
+        assert_eq!(many(0, "step"), "0 steps");
+        assert_eq!(many(1, "step"), "1 step");
+        assert_eq!(many(1_234, "step"), "1,234 steps");
     }
 
     #[test]
