@@ -18,7 +18,7 @@ use serde_json::Value;
 const NEVER: Duration = Duration::from_secs(100);
 
 /// Waits until something is so, looking again every few milliseconds; fails if it never is.
-pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let clock = SystemClock::new();
     while !is_so() {
         assert!(clock.monotonic() < NEVER, "never: {what}");
@@ -28,28 +28,28 @@ pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 
 /// Directories of their own below one that goes away at the end, and with it every process that was
 /// started from here.
-pub struct Sandbox {
+pub(crate) struct Sandbox {
     root: tempfile::TempDir,
 }
 
 /// What a process said and how it ended.
 #[derive(Debug)]
-pub struct Ran {
+pub(crate) struct Ran {
     /// Its exit code; 128 + n for a signal.
-    pub code: i32,
-    pub out: Vec<u8>,
-    pub err: String,
+    pub(crate) code: i32,
+    pub(crate) out: Vec<u8>,
+    pub(crate) err: String,
 }
 
 /// A runner in the background; dropping it kills it.
-pub struct Runner {
+pub(crate) struct Runner {
     child: Child,
     log: PathBuf,
 }
 
 impl Sandbox {
     /// Makes one with an empty working directory and no store.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let root = tempfile::Builder::new()
             .prefix("fairq-box-")
             .tempdir()
@@ -61,7 +61,7 @@ impl Sandbox {
     }
 
     /// Makes one with a store of so many shards.
-    pub fn with_shards(shards: u8) -> Self {
+    pub(crate) fn with_shards(shards: u8) -> Self {
         let sandbox = Self::new();
         let args = ["init", "--shards", &shards.to_string()];
         sandbox.fairq(args).expect(0);
@@ -69,17 +69,17 @@ impl Sandbox {
     }
 
     /// Returns a path in the working directory.
-    pub fn work(&self, name: &str) -> PathBuf {
+    pub(crate) fn work(&self, name: &str) -> PathBuf {
         self.root.path().join("work").join(name)
     }
 
     /// Returns where the store is, or will be: in the user's data directory.
-    pub fn store(&self) -> PathBuf {
+    pub(crate) fn store(&self) -> PathBuf {
         self.root.path().join("data/fairq")
     }
 
     /// Returns the binary with these arguments, in the pinned environment.
-    pub fn command<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>) -> Command {
+    pub(crate) fn command<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>) -> Command {
         let at = |name: &str| self.root.path().join(name);
         let mut command = Command::new(env!("CARGO_BIN_EXE_fairq"));
         command
@@ -100,12 +100,12 @@ impl Sandbox {
     }
 
     /// Runs the binary to its end.
-    pub fn fairq<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>) -> Ran {
+    pub(crate) fn fairq<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>) -> Ran {
         Ran::of(&mut self.command(args))
     }
 
     /// Runs the binary to its end with these bytes on its standard input.
-    pub fn fairq_with<A: AsRef<OsStr>>(
+    pub(crate) fn fairq_with<A: AsRef<OsStr>>(
         &self,
         args: impl IntoIterator<Item = A>,
         input: &[u8],
@@ -128,14 +128,17 @@ impl Sandbox {
     }
 
     /// Puts steps in and returns their ids.
-    pub fn enqueue<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>) -> Vec<String> {
+    pub(crate) fn enqueue<A: AsRef<OsStr>>(
+        &self,
+        args: impl IntoIterator<Item = A>,
+    ) -> Vec<String> {
         let mut command = self.command(["enqueue"]);
         command.args(args);
         Ran::of(&mut command).expect(0).ids()
     }
 
     /// Puts in a shell line a step, with these options, and returns their ids.
-    pub fn enqueue_lines(&self, options: &[&str], lines: &[String]) -> Vec<String> {
+    pub(crate) fn enqueue_lines(&self, options: &[&str], lines: &[String]) -> Vec<String> {
         let args = ["enqueue", "--from", "-"].iter().chain(options);
         let ids = self
             .fairq_with(args, lines.join("\n").as_bytes())
@@ -146,29 +149,29 @@ impl Sandbox {
     }
 
     /// Runs everything that is due, with so many workers.
-    pub fn drain(&self, workers: usize) -> Ran {
+    pub(crate) fn drain(&self, workers: usize) -> Ran {
         self.fairq(["run", "--drain", "--workers", &workers.to_string()])
     }
 
     /// Runs a command that prints JSON and reads it.
-    pub fn json<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>) -> Value {
+    pub(crate) fn json<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>) -> Value {
         let mut command = self.command(args);
         command.arg("--json");
         Ran::of(&mut command).expect(0).json()
     }
 
     /// Returns what is known of a step.
-    pub fn step(&self, id: &str) -> Value {
+    pub(crate) fn step(&self, id: &str) -> Value {
         self.json(["show", id])["step"].take()
     }
 
     /// Returns how many steps are in a state.
-    pub fn count(&self, state: &str) -> u64 {
+    pub(crate) fn count(&self, state: &str) -> u64 {
         self.json(["status"])["counts"][state].as_u64().unwrap_or(0)
     }
 
     /// Starts a runner in the background, and returns once it is there.
-    pub fn runner(&self, options: &[&str]) -> Runner {
+    pub(crate) fn runner(&self, options: &[&str]) -> Runner {
         let runner = self.runner_unseen(options);
         let pid = runner.pid();
         until("the runner is there", || {
@@ -182,7 +185,7 @@ impl Sandbox {
     }
 
     /// Starts a runner in the background and does not wait for it.
-    pub fn runner_unseen(&self, options: &[&str]) -> Runner {
+    pub(crate) fn runner_unseen(&self, options: &[&str]) -> Runner {
         let logs = self.root.path().join("logs");
         let log = logs.join(fs::read_dir(&logs).unwrap().count().to_string());
         let file = fs::File::create(&log).unwrap();
@@ -197,7 +200,7 @@ impl Sandbox {
 
     /// Returns the processes that were started from here and still live, zombies left out: they
     /// carry the sandbox in their environment.
-    pub fn processes(&self) -> Vec<i32> {
+    pub(crate) fn processes(&self) -> Vec<i32> {
         let root = self.root.path().as_os_str().as_encoded_bytes();
         let carries = |pid: &i32| {
             fs::read(format!("/proc/{pid}/environ"))
@@ -211,7 +214,7 @@ impl Sandbox {
     }
 
     /// Kills what runs here beside living runners: steps that outlived theirs.
-    pub fn kill_all_processes(&self) {
+    pub(crate) fn kill_all_processes(&self) {
         until("what was killed is gone", || {
             let left = self.processes();
             for pid in &left {
@@ -232,7 +235,7 @@ impl Drop for Sandbox {
 
 impl Ran {
     /// Runs a command to its end.
-    pub fn of(command: &mut Command) -> Self {
+    pub(crate) fn of(command: &mut Command) -> Self {
         Self::from_output(command.output().unwrap())
     }
 
@@ -246,7 +249,7 @@ impl Ran {
 
     /// Fails unless it ended with this code. A trace of a panic is never right.
     #[track_caller]
-    pub fn expect(self, code: i32) -> Self {
+    pub(crate) fn expect(self, code: i32) -> Self {
         assert_eq!(self.code, code, "{}\n{}", self.text(), self.err);
         assert!(!self.err.contains("panicked"), "{}", self.err);
         self
@@ -254,13 +257,13 @@ impl Ran {
 
     /// Returns its standard output as text.
     #[track_caller]
-    pub fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         String::from_utf8_lossy(&self.out).into_owned()
     }
 
     /// Returns its standard output, which must be one JSON value and nothing else.
     #[track_caller]
-    pub fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         serde_json::from_slice(&self.out)
             .unwrap_or_else(|error| panic!("{error}: {}\n{}", self.text(), self.err))
     }
@@ -272,17 +275,17 @@ impl Ran {
 
 impl Runner {
     /// Returns its process.
-    pub fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
     /// Sends it a signal.
-    pub fn signal(&self, signal: Signal) {
+    pub(crate) fn signal(&self, signal: Signal) {
         kill(Pid::from_raw(i32::try_from(self.pid()).unwrap()), signal).unwrap();
     }
 
     /// Waits for its end and returns its exit code (128 + n for a signal) and all that it said.
-    pub fn end(mut self) -> (i32, String) {
+    pub(crate) fn end(mut self) -> (i32, String) {
         let mut code = None;
         until("the runner ends", || {
             code = self.child.try_wait().unwrap().map(code_of);
@@ -292,12 +295,12 @@ impl Runner {
     }
 
     /// Returns what it has said so far.
-    pub fn said(&self) -> String {
+    pub(crate) fn said(&self) -> String {
         fs::read_to_string(&self.log).unwrap()
     }
 
     /// Kills it with no chance to tidy up.
-    pub fn kill_hard(self) {
+    pub(crate) fn kill_hard(self) {
         self.signal(Signal::SIGKILL);
         assert_eq!(self.end().0, 137);
     }
@@ -319,7 +322,7 @@ fn code_of(status: ExitStatus) -> i32 {
 }
 
 /// Returns the lines of a file; none if it is not there yet.
-pub fn lines(path: &Path) -> Vec<String> {
+pub(crate) fn lines(path: &Path) -> Vec<String> {
     fs::read_to_string(path)
         .unwrap_or_default()
         .lines()

@@ -9,7 +9,8 @@ fn key_on(sandbox: &Sandbox, letter: &str, prefix: &str) -> String {
     (0..)
         .map(|number| format!("{prefix}{number}"))
         .find(|key| {
-            let standing = sandbox.json(["enqueue", "--dry-run", "-k", key, "true"]);
+            let args = ["enqueue", "--json", "--dry-run", "-k", key, "true"];
+            let standing = sandbox.fairq(args).expect(0).json();
             let shard = standing["shard"].as_u64().unwrap();
             ["a", "b"][usize::try_from(shard).unwrap()] == letter
         })

@@ -22,7 +22,8 @@ fn three_runners_share_all_steps_and_run_none_twice() {
     for runner in runners {
         let (code, said) = runner.end();
         assert_eq!(code, 0, "{said}");
-        let summary: serde_json::Value = serde_json::from_str(said.lines().last().unwrap()).unwrap();
+        let summary: serde_json::Value =
+            serde_json::from_str(said.lines().last().unwrap()).unwrap();
         assert_eq!(summary["event"], "summary");
         claimed.push(summary["succeeded"].as_u64().unwrap());
     }
