@@ -23,6 +23,9 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// Told of every outcome that is recorded, by the writer's thread: it must not block.
 pub type OnSettled = Box<dyn Fn(StepId, StepState) + Send + Sync>;
 
+/// Told when no outcome is open any more, by the writer's thread: it must not block.
+pub type OnQuiet = Box<dyn Fn() + Send + Sync>;
+
 /// A settlement that waits to be written again.
 #[derive(Debug)]
 struct Kept {
@@ -49,6 +52,7 @@ pub struct Completer {
     clock: Arc<dyn Clock>,
     sink: Arc<dyn Sink>,
     on_settled: OnSettled,
+    on_quiet: OnQuiet,
     state: Mutex<State>,
     changed: Condvar,
     me: Weak<Self>,
@@ -69,12 +73,14 @@ impl Completer {
         clock: Arc<dyn Clock>,
         sink: Arc<dyn Sink>,
         on_settled: OnSettled,
+        on_quiet: OnQuiet,
     ) -> Arc<Self> {
         Arc::new_cyclic(|me| Self {
             settle,
             clock,
             sink,
             on_settled,
+            on_quiet,
             state: Mutex::default(),
             changed: Condvar::new(),
             me: Weak::clone(me),
@@ -145,8 +151,16 @@ impl Completer {
                 for (settlement, settled) in settlements.iter().zip(settled) {
                     self.tell(settlement, settled);
                 }
-                self.lock().open -= settlements.len();
+                // Only now: whoever is told sooner, and asks, still finds them open.
+                let open = {
+                    let mut state = self.lock();
+                    state.open -= settlements.len();
+                    state.open
+                };
                 self.changed.notify_all();
+                if open == 0 {
+                    (self.on_quiet)();
+                }
             }
             Err(error) => {
                 self.sink.emit(

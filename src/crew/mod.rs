@@ -49,7 +49,7 @@ pub trait Foreman: Send + Sync {
     /// A try is over.
     fn finished(&self, finished: Finished);
 
-    /// A worker has nothing to do any more.
+    /// A worker has nothing to do any more, or has left.
     fn idle(&self);
 }
 

@@ -51,6 +51,7 @@ impl Drop for Leave<'_> {
         hands.idle = hands.idle.saturating_sub(1);
         drop(hands);
         self.0.left.notify_all();
+        self.0.parts.foreman.idle();
     }
 }
 

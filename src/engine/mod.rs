@@ -121,11 +121,13 @@ impl Engine {
         ));
         let completer = {
             let boss = Arc::clone(&boss);
+            let quiet = Arc::clone(&notice);
             Completer::new(
                 Arc::clone(&with.store) as Arc<_>,
                 Arc::clone(&with.clock),
                 Arc::clone(&with.sink),
                 Box::new(move |id, state| boss.settled(id, state)),
+                Box::new(move || quiet.tell()),
             )
         };
         boss.hand_to(&completer);

@@ -1,0 +1,166 @@
+//! Signals, and what a runner leaves to the next one.
+
+use nix::sys::signal::Signal;
+
+use crate::common::{Sandbox, lines, until};
+
+/// A step that says that it has started and then goes on until a file is there.
+const UNTIL_GO: &str =
+    "echo $FAIRQ_ID $FAIRQ_ATTEMPT >>starts; until test -e go; do sleep 0.01; done";
+
+#[test]
+fn the_first_signal_lets_running_steps_end_and_starts_no_more() {
+    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
+        let sandbox = Sandbox::with_shards(1);
+        let ids = sandbox.enqueue_lines(&[], &vec![UNTIL_GO.to_owned(); 3]);
+        let runner = sandbox.runner(&["--workers", "1"]);
+        until("a step runs", || lines(&sandbox.work("starts")).len() == 1);
+        runner.signal(signal);
+        until("the runner says so", || {
+            runner.said().contains("stopping: 1")
+        });
+        std::fs::write(sandbox.work("go"), "").unwrap();
+        let (code, said) = runner.end();
+        assert_eq!(code, 0, "{said}");
+        assert_eq!(lines(&sandbox.work("starts")), [format!("{} 1", ids[0])]);
+        assert_eq!((sandbox.count("succeeded"), sandbox.count("ready")), (1, 2));
+    }
+}
+
+#[test]
+fn the_second_signal_puts_running_steps_back_without_using_up_an_attempt() {
+    let sandbox = Sandbox::with_shards(1);
+    let ids = sandbox.enqueue_lines(&[], &vec![UNTIL_GO.to_owned(); 3]);
+    let runner = sandbox.runner(&["--workers", "2"]);
+    until("steps run", || lines(&sandbox.work("starts")).len() == 2);
+    runner.signal(Signal::SIGTERM);
+    until("the runner drains", || {
+        runner.said().contains("stopping: 2")
+    });
+    runner.signal(Signal::SIGTERM);
+    let (code, said) = runner.end();
+    assert_eq!(code, 0, "{said}");
+    assert!(sandbox.processes().is_empty(), "{said}");
+    assert_eq!(sandbox.count("ready"), 3, "{said}");
+    for id in &ids {
+        assert_eq!(sandbox.step(id)["attempt"], 0, "{id}");
+    }
+    std::fs::write(sandbox.work("go"), "").unwrap();
+    std::fs::remove_file(sandbox.work("starts")).unwrap();
+    sandbox.drain(1).expect(0);
+    // Each try is the first as far as the step can tell, and they kept their places.
+    let starts: Vec<String> = ids.iter().map(|id| format!("{id} 1")).collect();
+    assert_eq!(lines(&sandbox.work("starts")), starts);
+}
+
+#[test]
+fn a_step_that_ignores_the_second_signal_is_killed_by_the_third() {
+    let sandbox = Sandbox::with_shards(1);
+    let deaf = "trap '' TERM; echo >>starts; while :; do sleep 0.01; done";
+    let id = &sandbox.enqueue([deaf])[0];
+    let runner = sandbox.runner(&["--workers", "1"]);
+    until("it runs", || lines(&sandbox.work("starts")).len() == 1);
+    for mark in ["stopping: 1", "ending 1"] {
+        runner.signal(Signal::SIGINT);
+        until(mark, || runner.said().contains(mark));
+    }
+    runner.signal(Signal::SIGINT);
+    assert_eq!(runner.end().0, 0);
+    assert!(sandbox.processes().is_empty());
+    let step = sandbox.step(id);
+    assert_eq!(
+        (&step["state"], &step["attempt"]),
+        (&"ready".into(), &0.into())
+    );
+}
+
+#[test]
+fn what_a_killed_runner_ran_is_run_by_the_next() {
+    let sandbox = Sandbox::with_shards(2);
+    let mut ids = Vec::new();
+    for key in ["a", "b", "c", "d", "e"] {
+        ids.extend(sandbox.enqueue(["-k", key, UNTIL_GO]));
+    }
+    let runner = sandbox.runner(&["--workers", "5"]);
+    until("all run", || lines(&sandbox.work("starts")).len() == 5);
+    runner.kill_hard();
+    // The claims stand, though nobody is there: only a runner takes them back.
+    assert_eq!(sandbox.count("running"), 5);
+    sandbox.kill_all_processes();
+    std::fs::remove_file(sandbox.work("starts")).unwrap();
+    std::fs::write(sandbox.work("go"), "").unwrap();
+    let ran = sandbox.drain(2).expect(0);
+    assert_eq!(sandbox.count("succeeded"), 5, "{}", ran.text());
+    let mut starts = lines(&sandbox.work("starts"));
+    starts.sort();
+    // The lost try is given back: its runner died, not the step. It is still told of.
+    let mut again: Vec<String> = ids.iter().map(|id| format!("{id} 1")).collect();
+    again.sort();
+    assert_eq!(starts, again);
+    for id in &ids {
+        let attempts = sandbox.step(id)["attempts"].take();
+        assert_eq!(attempts[0]["ending"]["how"], "lost", "{attempts}");
+        assert_eq!(attempts[0]["fence"], 1, "{attempts}");
+        assert_eq!(attempts[1]["ending"]["code"], 0, "{attempts}");
+        assert_eq!(attempts[1]["fence"], 2, "{attempts}");
+    }
+    let left = std::fs::read_dir(sandbox.store().join("runners")).unwrap();
+    assert_eq!(left.count(), 0, "what the dead runner left is tidied up");
+}
+
+#[test]
+fn a_living_runner_takes_over_from_one_that_is_killed_beside_it() {
+    let sandbox = Sandbox::with_shards(1);
+    let id = &sandbox.enqueue([UNTIL_GO])[0];
+    let first = sandbox.runner(&["--workers", "1"]);
+    until("it runs", || lines(&sandbox.work("starts")).len() == 1);
+    let second = sandbox.runner(&["--workers", "1"]);
+    first.kill_hard();
+    until("the other one runs it", || {
+        lines(&sandbox.work("starts")).len() == 2
+    });
+    std::fs::write(sandbox.work("go"), "").unwrap();
+    sandbox.fairq(["wait", id]).expect(0);
+    assert_eq!(
+        lines(&sandbox.work("starts")),
+        [format!("{id} 1"), format!("{id} 1")]
+    );
+    drop(second);
+}
+
+#[test]
+fn on_lost_decides_what_becomes_of_a_killed_runners_steps() {
+    let sandbox = Sandbox::with_shards(1);
+    let of = |word: &str| sandbox.enqueue(["--on-lost", word, UNTIL_GO]).remove(0);
+    let (failing, held) = (of("fail"), of("hold"));
+    let runner = sandbox.runner(&["--workers", "2"]);
+    until("both run", || lines(&sandbox.work("starts")).len() == 2);
+    runner.kill_hard();
+    sandbox.kill_all_processes();
+    sandbox.drain(1);
+    assert_eq!(sandbox.step(&failing)["state"], "failed");
+    assert_eq!(sandbox.step(&held)["state"], "held");
+    assert_eq!(lines(&sandbox.work("starts")).len(), 2);
+}
+
+/// The heartbeat is an hour here: whoever waits for it instead of for what happens never ends.
+#[test]
+fn a_drain_ends_as_soon_as_nothing_is_left_to_do() {
+    let sandbox = Sandbox::with_shards(2);
+    for round in 0..10 {
+        let step = format!("echo {round} >>rounds");
+        sandbox.enqueue_lines(&[], &vec![step; 3]);
+        let mut command = sandbox.command(["run", "--drain", "--workers", "3"]);
+        let mut run = command
+            .env("FAIRQ_HEARTBEAT_MS", "3600000")
+            .spawn()
+            .unwrap();
+        let mut code = None;
+        until("the run ends", || {
+            code = run.try_wait().unwrap();
+            code.is_some()
+        });
+        assert!(code.unwrap().success());
+        assert_eq!(lines(&sandbox.work("rounds")).len(), 3 * (round + 1));
+    }
+}
