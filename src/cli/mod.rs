@@ -211,12 +211,7 @@ fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
     let around = Surroundings::of_process();
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
-        Err(error) => {
-            // Clap writes help to standard output and errors to standard error, and knows the code;
-            // where nobody reads, there is nothing to add.
-            drop(error.print());
-            return u8::try_from(error.exit_code()).unwrap_or(ErrorKind::Usage.exit_code());
-        }
+        Err(error) => return refuse(&error, &around),
     };
     let mut flags = Flags {
         config: cli.global.config.clone(),
@@ -253,6 +248,35 @@ fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
             error.kind().exit_code()
         }
     }
+}
+
+/// Answers a command line that is none, or that asks for help.
+fn refuse(error: &clap::Error, around: &Surroundings) -> u8 {
+    use clap::error::ErrorKind as Kind;
+    let asked_for = matches!(
+        error.kind(),
+        Kind::DisplayHelp | Kind::DisplayVersion | Kind::DisplayHelpOnMissingArgumentOrSubcommand
+    );
+    if asked_for {
+        // Help goes to standard output where it was asked for, and to standard error where the command
+        // is missing; where nobody reads, there is nothing to add.
+        drop(error.print());
+        return u8::try_from(error.exit_code()).unwrap_or(ErrorKind::Usage.exit_code());
+    }
+    let text = error.render().to_string();
+    let mut paragraphs = text.split("\n\n");
+    let first = paragraphs.next().unwrap_or_default();
+    let what: Vec<&str> = first
+        .trim_start_matches("error: ")
+        .split_whitespace()
+        .collect();
+    let mut said = Error::new(ErrorKind::Usage, what.join(" "));
+    for tip in paragraphs.filter_map(|paragraph| paragraph.trim().strip_prefix("tip: ")) {
+        said = said.hint(tip);
+    }
+    said = said.hint("--help shows how it is used, with examples");
+    Screen::of_process(crate::config::ColorChoice::Auto, around).error(&said);
+    ErrorKind::Usage.exit_code()
 }
 
 impl Command {
