@@ -20,12 +20,13 @@ use crate::crew::shell::Shell;
 use crate::engine::drain::{self, Action, Phase};
 use crate::engine::{Engine, Manner, Neighbours, Notice, With};
 use crate::error::{Error, ErrorKind, Result};
-use crate::model::{RunnerId, Span};
+use crate::model::{RunnerId, ShardId, Span, StepState};
 use crate::presence::bell::Bell;
 use crate::presence::control::{Answerer, Control, Question};
 use crate::presence::{Card, Presence};
 use crate::refiller::Pace;
 use crate::store::sqlite::{Mode, SqliteStore, runners_dir};
+use crate::store::{Read as _, Store as _};
 
 /// How long a claim stands where the runner's lock cannot be asked.
 const LEASE: Span = Span::from_millis(60_000);
@@ -118,6 +119,9 @@ pub(super) fn run(args: &RunArgs, context: &mut Context) -> Result<Done> {
     }
     let ran_for = clock.monotonic() - began;
     summarise(args, context, &engine, ran_for)?;
+    if args.drain && !args.quiet && !args.json {
+        tell_left(context, &store);
+    }
     drop(presence);
     ending
 }
@@ -280,6 +284,29 @@ impl Turn<'_> {
         } else {
             Done::Well
         }
+    }
+}
+
+/// Says what a drained store still holds, for it looks empty and is not.
+fn tell_left(context: &mut Context, store: &SqliteStore) {
+    let mut left = std::collections::BTreeMap::new();
+    for shard in ShardId::first(store.shard_count()) {
+        // One that cannot be read has said so while it was served.
+        let counts = store.counts(shard).unwrap_or_default();
+        for state in [StepState::Delayed, StepState::Held] {
+            let count = counts.states.get(&state).copied().unwrap_or(0);
+            *left.entry(state).or_insert(0) += count;
+        }
+    }
+    let parts: Vec<String> = left
+        .into_iter()
+        .filter(|(_, count)| *count > 0)
+        .map(|(state, count)| format!("{} {state}", number::count(count)))
+        .collect();
+    if !parts.is_empty() {
+        context
+            .screen
+            .talk(&format!("left in the store: {}", parts.join(", ")));
     }
 }
 
