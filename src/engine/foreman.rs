@@ -183,6 +183,7 @@ impl Foreman for Boss {
     }
 
     fn claimed(&self, claim: &Claim) {
+        self.progress.decided(claim.id.shard, self.cache.is_empty());
         {
             let mut tally = self.tally.lock().unwrap_or_else(PoisonError::into_inner);
             *tally

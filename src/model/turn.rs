@@ -51,6 +51,17 @@ impl Turn {
         Self(self.0.saturating_sub(other.0))
     }
 
+    /// Returns the point that is so many steps of weight 1 further on; the same if that is not above 0.
+    #[must_use]
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "the cast stops at both ends"
+    )]
+    pub fn later_by(self, steps: f64) -> Self {
+        self.plus(Self((Self::ONE * steps) as u128))
+    }
+
     /// Returns the point as a number of steps of weight 1, for people and JSON.
     #[expect(clippy::cast_precision_loss, reason = "for display only")]
     pub fn as_f64(self) -> f64 {

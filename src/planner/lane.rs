@@ -48,6 +48,12 @@ impl Pass {
         self.shards != 0
     }
 
+    /// Returns the weight as far as strides tell weights apart.
+    fn share(self) -> f64 {
+        let (low, high) = Turn::WEIGHT_RANGE;
+        self.weight.get().clamp(low, high)
+    }
+
     /// Returns where the key's next step starts. A key that waits may stand behind the clock, for
     /// then it is owed something; one that has nothing due gathers no claims.
     fn start(self, clock: Turn) -> Turn {
@@ -63,8 +69,11 @@ impl Pass {
 #[derive(Debug)]
 struct Lane {
     clock: Turn,
-    /// The weights of the active keys together. Summed afresh, never added to and taken from: a
-    /// tiny weight must not drown in what a huge one leaves behind.
+    /// The mean of the passes, by weight: where all would stand if all had kept abreast. The clock
+    /// follows it and never goes back.
+    mean: Turn,
+    /// The weights of the keys together. Summed afresh with each report: a tiny weight must not
+    /// drown in what a huge one leaves behind.
     total: f64,
     /// In the order of their bytes. Shared with the snapshots, so that one costs no strings.
     keys: Arc<Vec<FairnessKey>>,
@@ -76,6 +85,7 @@ impl Lane {
     fn starting_at(clock: Turn) -> Self {
         Self {
             clock,
+            mean: clock,
             total: 0.0,
             keys: Arc::default(),
             passes: Vec::new(),
@@ -141,49 +151,57 @@ impl Lane {
             self.keys = Arc::new(keys);
             self.passes = passes;
         }
-        let (low, high) = Turn::WEIGHT_RANGE;
-        self.total = self
-            .passes
-            .iter()
-            .filter(|pass| pass.is_active())
-            .map(|pass| pass.weight.get().clamp(low, high))
-            .sum();
+        self.level();
     }
 
-    /// Records that a key has had the step at `turn`.
-    fn took(&mut self, key: &FairnessKey, turn: Turn) {
-        let found = self.keys.binary_search(key);
-        let pass = found.map_or(
-            // Offered before any shard told of it: remembered, or a chain of such steps would
-            // start level again with each of them.
-            Pass {
-                at: self.clock,
-                weight: Weight::ONE,
-                shards: 0,
-            },
-            |at| self.passes[at],
-        );
-        let start = pass.start(self.clock);
-        if turn <= start {
-            return;
+    /// Sums the weights and finds the mean.
+    ///
+    /// A key that is ahead of the clock counts also when it has nothing due: what it had in advance,
+    /// the others have not had yet.
+    fn level(&mut self) {
+        let starts = || {
+            self.passes
+                .iter()
+                .map(|pass| (*pass, pass.start(self.clock)))
+        };
+        self.total = self.passes.iter().map(|pass| pass.share()).sum();
+        if let Some(least) = starts().map(|(_, start)| start).min() {
+            let sum: f64 = starts()
+                .map(|(pass, start)| pass.share() * start.minus(least).as_f64())
+                .sum();
+            self.mean = least.later_by(sum / self.total);
+            self.clock = self.clock.max(self.mean);
         }
-        let taken = Pass { at: turn, ..pass };
-        match found {
-            Ok(at) => self.passes[at] = taken,
+    }
+
+    /// Records that a key has had a step, with this turn.
+    ///
+    /// It is charged for one step, whatever the turn: a key whose steps stand in several partitions
+    /// or were offered may be served out of turn, and steps with one turn may be two.
+    fn took(&mut self, key: &FairnessKey, turn: Turn) {
+        match self.keys.binary_search(key) {
+            Ok(at) => {
+                let pass = &mut self.passes[at];
+                pass.at = pass.start(self.clock).plus(Turn::stride(pass.weight));
+            }
             Err(at) => {
+                // Offered before any shard told of it: remembered, or a chain of such steps would
+                // start level again with each of them.
+                let pass = Pass {
+                    at: turn,
+                    weight: Weight::ONE,
+                    shards: 0,
+                };
                 Arc::make_mut(&mut self.keys).insert(at, key.clone());
-                self.passes.insert(at, taken);
+                self.passes.insert(at, pass);
+                self.total += pass.share();
             }
         }
-        // The clock goes by what all keys together have had, and at least to the step's start.
-        // With the start alone, keys that come new for one step each could hold it still, tie
-        // with whoever waits or undercut it, and starve it for ever.
-        let own = if pass.is_active() {
-            0.0
-        } else {
-            pass.weight.get()
-        };
-        self.clock = self.clock.plus(Turn::pace(self.total + own)).max(start);
+        // The clock goes by what all keys together have had. By the start of what is taken it would
+        // leap with whoever is served out of turn, as by a crew that finds only that; all who come
+        // later would wait until the others have followed.
+        self.mean = self.mean.plus(Turn::pace(self.total));
+        self.clock = self.clock.max(self.mean);
     }
 
     fn standing(&self) -> Standing {
@@ -228,6 +246,23 @@ impl Lanes {
                 .or_insert_with(|| Lane::starting_at(self.epoch))
                 .report(shard, report.keys());
         }
+        self.close();
+    }
+
+    /// Takes note that a shard cannot be asked: its keys are as good as gone until it reports again.
+    ///
+    /// If they stayed, the mean would stay behind with them, and who comes new with it.
+    pub(super) fn clear(&mut self, shard: ShardId) {
+        for lane in self.lanes.values_mut() {
+            if lane.is_held_by(shard) {
+                lane.report(shard, &[]);
+            }
+        }
+        self.close();
+    }
+
+    /// Gives up the lanes without keys.
+    fn close(&mut self) {
         let epoch = &mut self.epoch;
         self.lanes.retain(|_, lane| {
             let live = !lane.keys.is_empty();

@@ -121,10 +121,12 @@ impl Planner {
 
     /// Takes a shard that could not look out of planning until it reports again.
     ///
-    /// What its keys have had stays known, for they may well still be waiting there.
+    /// What its keys have had beyond their share stays known; what they lack does not grow while
+    /// nobody can serve them.
     pub fn clear(&self, shard: ShardId) {
         let mut state = self.lock();
         state.version += 1;
+        state.lanes.clear(shard);
         state.board.clear(shard);
     }
 
@@ -231,8 +233,8 @@ impl Planner {
 
     /// Records that a step with this turn, planned or offered, was taken.
     ///
-    /// The key's pass moves up to the turn. A turn that the pass has reached already, a band where
-    /// nobody waits, a lottery: nothing happens.
+    /// The key's pass moves on by one step. At a band where nobody waits, or in a lottery, nothing
+    /// happens.
     pub fn took(&self, band: Band, key: &FairnessKey, turn: Turn) {
         if self.pick == Pick::Stride {
             self.lock().lanes.took(band, key, turn);

@@ -24,10 +24,8 @@ use crate::planner::{Plan, Planner};
 use crate::store::{Supply, Want};
 use crate::tally::ShardTally;
 
-use self::wake::Woken;
-
 pub use progress::Progress;
-pub use wake::Wake;
+pub use wake::{Wake, Woken};
 
 /// How fast a refiller turns.
 #[derive(Clone, Copy, Debug)]
@@ -88,6 +86,10 @@ pub struct Phases {
     pub push: Duration,
 }
 
+/// The steps that were found for a plan: each key's oldest first.
+#[derive(Debug, Default)]
+pub struct Found(BTreeMap<FairnessKey, std::vec::IntoIter<LocalId>>);
+
 /// Drives one shard.
 #[derive(Debug)]
 pub struct Refiller {
@@ -97,6 +99,8 @@ pub struct Refiller {
     pace: Pace,
     /// The last report and the version of the shard that it shows.
     seen: Option<(u64, Arc<ShardTally>)>,
+    /// Whether a look saw something new since the others were last told.
+    fresh: bool,
     next_due: Option<Timestamp>,
     /// How many turns in a row could not look.
     blind: u32,
@@ -112,6 +116,7 @@ impl Refiller {
             wake,
             pace,
             seen: None,
+            fresh: false,
             next_due: None,
             blind: 0,
         }
@@ -141,41 +146,54 @@ impl Refiller {
         })
     }
 
-    /// Makes one turn.
+    /// Makes one turn: look, plan, fetch, push. Time may pass between the four, and anything happen.
     pub fn cycle(&mut self) -> Outcome {
+        let Some(report) = self.look() else {
+            return Outcome::Blind;
+        };
+        let plan = self.plan(report);
+        let Some(found) = self.fetch(&plan) else {
+            return Outcome::Unfetched;
+        };
+        self.push(&plan, found)
+    }
+
+    /// Reads what is due. `None` if that failed; then the shard is out of planning.
+    pub fn look(&mut self) -> Option<Arc<ShardTally>> {
         // Before the look: what was decided until here, the look will show.
         self.with.cache.begin_cycle(self.shard);
-        let before = self.with.planner.global_band();
-        let report = match self.look() {
-            Ok(report) => report,
+        match self.read() {
+            Ok(report) => {
+                if self.blind > 0 {
+                    self.blind = 0;
+                    self.emit(&Event::ShardReturned { shard: self.shard });
+                }
+                Some(report)
+            }
             Err(error) => {
                 self.withdraw(&error);
-                self.spread_band(before);
-                return Outcome::Blind;
+                None
             }
-        };
-        if self.blind > 0 {
-            self.blind = 0;
-            self.emit(&Event::ShardReturned { shard: self.shard });
         }
+    }
+
+    /// Reports what was seen, and plans.
+    pub fn plan(&self, report: Arc<ShardTally>) -> Plan {
+        let planner = &self.with.planner;
+        let before = planner.global_band();
         let own = report.band();
-        self.with
-            .planner
-            .tally(self.shard, report, self.with.clock.now());
-        let plan = self
-            .with
-            .planner
-            .plan(self.shard, self.with.cache.capacity());
+        planner.tally(self.shard, report, self.with.clock.now());
+        let plan = planner.plan(self.shard, self.with.cache.capacity());
         // A shard with nothing due at the global band is not turned by progress: its bell will ring.
         self.with
             .progress
             .planned(self.shard, own.is_some() && own == plan.band);
         self.spread_band(before);
-        self.push(&plan)
+        plan
     }
 
     /// Promotes and reads, unless nothing can have changed since the last time.
-    fn look(&mut self) -> Result<Arc<ShardTally>, Error> {
+    fn read(&mut self) -> Result<Arc<ShardTally>, Error> {
         let now = self.with.clock.now();
         let supply = &self.with.supply;
         let version = supply.version(self.shard)?;
@@ -185,6 +203,7 @@ impl Refiller {
         {
             return Ok(Arc::clone(report));
         }
+        self.fresh = true;
         self.next_due = supply.promote(self.shard, now)?;
         let report = Arc::new(supply.tally(self.shard)?);
         // The version from before the reads: if anything changed between, the next turn reads again.
@@ -194,8 +213,10 @@ impl Refiller {
 
     /// Takes the shard out of planning because it could not look.
     fn withdraw(&mut self, error: &Error) {
+        let before = self.with.planner.global_band();
         self.with.planner.clear(self.shard);
         self.with.progress.planned(self.shard, false);
+        self.spread_band(before);
         self.seen = None;
         self.blind = self.blind.saturating_add(1);
         if self.blind == 1 {
@@ -216,24 +237,33 @@ impl Refiller {
         }
     }
 
-    fn push(&self, plan: &Plan) -> Outcome {
-        let Some(band) = plan.band else {
-            self.with.cache.refill(self.shard, Vec::new(), Band::WORST);
-            return Outcome::Nothing;
-        };
-        if plan.slots.is_empty() {
-            self.with.cache.refill(self.shard, Vec::new(), band);
-            return Outcome::Nothing;
+    /// Puts the steps that were found for a plan in the place of the shard's candidates; nothing, if
+    /// nothing was planned.
+    pub fn push(&mut self, plan: &Plan, found: Found) -> Outcome {
+        let had = !self.with.cache.is_empty();
+        let outcome = self.fill(plan, found);
+        if self.with.cache.is_empty() && (had || self.fresh) {
+            // The slots went to shards that may be unable to fill them, for what they reported has
+            // been taken or claimed since. No take will turn anyone: there is nothing to take. It
+            // ends when a round of turns finds nothing new and takes nothing away.
+            self.fresh = false;
+            self.with.progress.nudge_others(self.shard);
         }
-        let Ok(mut lists) = self.fetch(plan, band) else {
-            return Outcome::Unfetched;
+        outcome
+    }
+
+    fn fill(&self, plan: &Plan, mut found: Found) -> Outcome {
+        let cache = &self.with.cache;
+        let Some(band) = plan.band.filter(|_| !plan.slots.is_empty()) else {
+            cache.refill(self.shard, Vec::new(), plan.band.unwrap_or(Band::WORST));
+            return Outcome::Nothing;
         };
         let mut batch = Vec::with_capacity(plan.slots.len());
         // In the order of the slots, so that the batch keeps the interleave; a key that has become
         // shorter since just gives fewer. Slots whose turn was taken from the window before, while
         // this one was being made, are served already.
         for slot in self.with.planner.unserved(plan) {
-            let Some(local) = lists.get_mut(&slot.key).and_then(Iterator::next) else {
+            let Some(local) = found.0.get_mut(&slot.key).and_then(Iterator::next) else {
                 continue;
             };
             batch.push(Candidate {
@@ -244,7 +274,7 @@ impl Refiller {
             });
         }
         let selected = batch.len();
-        let discarded = self.with.cache.refill(self.shard, batch, band);
+        let discarded = cache.refill(self.shard, batch, band);
         self.emit(&Event::Refilled {
             shard: self.shard,
             band,
@@ -255,11 +285,11 @@ impl Refiller {
     }
 
     /// Reads the ids of the planned keys, less those that workers hold but have not claimed yet.
-    fn fetch(
-        &self,
-        plan: &Plan,
-        band: Band,
-    ) -> Result<BTreeMap<FairnessKey, std::vec::IntoIter<LocalId>>, Error> {
+    /// `None` if that failed.
+    pub fn fetch(&self, plan: &Plan) -> Option<Found> {
+        let Some(band) = plan.band.filter(|_| !plan.slots.is_empty()) else {
+            return Some(Found::default());
+        };
         let taken: BTreeSet<LocalId> = self.with.cache.taken_ids(self.shard).into_iter().collect();
         let extra = u32::try_from(taken.len()).unwrap_or(u32::MAX);
         let cap = u32::try_from(plan.per_key_cap).unwrap_or(u32::MAX);
@@ -271,15 +301,12 @@ impl Refiller {
                 count: cap.saturating_add(extra),
             })
             .collect();
-        let lists = self.with.supply.fetch(self.shard, band, &wants)?;
-        Ok(wants
-            .into_iter()
-            .zip(lists)
-            .map(|(want, mut ids)| {
-                ids.retain(|id| !taken.contains(id));
-                (want.key, ids.into_iter())
-            })
-            .collect())
+        let lists = self.with.supply.fetch(self.shard, band, &wants).ok()?;
+        let free = wants.into_iter().zip(lists).map(|(want, mut ids)| {
+            ids.retain(|id| !taken.contains(id));
+            (want.key, ids.into_iter())
+        });
+        Some(Found(free.collect()))
     }
 
     fn emit(&self, event: &Event) {

@@ -65,6 +65,16 @@ impl Progress {
         }
     }
 
+    /// Takes note that a claim on a shard was decided, won or lost, with whether the cache is empty.
+    ///
+    /// Until then the shard's reports showed the step as due. If that was all that is left to take,
+    /// nothing but this turns the shard, and slots that it cannot fill would be planned for it.
+    pub fn decided(&self, shard: ShardId, is_empty: bool) {
+        if is_empty {
+            self.nudge(shard);
+        }
+    }
+
     /// Takes note that a shard has planned, and whether it has due work at the band that is served.
     pub(super) fn planned(&self, shard: ShardId, serves: bool) {
         let lane = &self.lanes[shard.index()];

@@ -26,7 +26,7 @@ pub struct Wake {
 
 /// Why a sleep ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Woken {
+pub enum Woken {
     /// Somebody rang.
     Nudge,
     /// The time was up.
@@ -70,7 +70,7 @@ impl Wake {
     }
 
     /// Sleeps until somebody rings, at most for `most`, and at least as long as turns are forbidden.
-    pub(super) fn sleep(&self, most: Duration) -> Woken {
+    pub fn sleep(&self, most: Duration) -> Woken {
         let began = self.clock.monotonic();
         let mut state = self.lock();
         loop {
