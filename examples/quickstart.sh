@@ -44,7 +44,7 @@ workers=2
 runner=$!
 
 # While they are being worked off, something urgent comes for two of them.
-"$FAIRQ" wait --timeout 60s "$(sed -n 30p carol)" 2>/dev/null
+"$FAIRQ" wait --timeout 60s "$(sed -n 30p carol)"
 steps alice 1 20 urgent >/dev/null
 steps bob 1 20 urgent >/dev/null
 before=$(($(wc -l <order)))

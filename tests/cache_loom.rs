@@ -9,7 +9,7 @@
 #![cfg(loom)]
 
 use fairq::cache::{CandidateCache, Offered, Waited};
-use fairq::crew::{Gate, GateView};
+use fairq::crew::permit::{Gate, GateView};
 use fairq::model::{Band, Candidate, FairnessKey, LocalId, ShardId, StepId, Turn};
 use loom::sync::Arc;
 use loom::thread::{self, JoinHandle};

@@ -295,3 +295,14 @@ fn the_readme_lists_every_command_with_an_example_of_it() {
         }
     }
 }
+
+#[test]
+fn the_links_of_the_readme_lead_somewhere() {
+    let readme = page("README.md");
+    let links = readme.split("](").skip(1);
+    let links: Vec<&str> = links.filter_map(|rest| rest.split(')').next()).collect();
+    assert!(links.len() > 4, "{links:?}");
+    for link in links {
+        assert!(root().join(link).exists(), "{link}");
+    }
+}
