@@ -303,6 +303,11 @@ impl CandidateCache {
             .map_or(0, |partition| partition.taken.len())
     }
 
+    /// Returns how many callers sleep until there is work.
+    pub fn parked(&self) -> usize {
+        self.lock().line.len()
+    }
+
     /// Returns which steps of a shard a refill would leave out now.
     pub fn taken_ids(&self, shard: ShardId) -> Vec<LocalId> {
         let state = self.lock();

@@ -40,6 +40,9 @@ pub trait Foreman: Send + Sync {
     /// A hint was taken; `low` if its shard's partition is at its low water.
     fn took(&self, candidate: &Candidate, low: bool);
 
+    /// A claim on this shard was decided, won or lost, and its hint is released.
+    fn decided(&self, shard: ShardId);
+
     /// A claim was granted.
     fn claimed(&self, claim: &Claim);
 

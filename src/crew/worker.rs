@@ -62,6 +62,7 @@ struct Release<'s>(&'s Shared, StepId);
 impl Drop for Release<'_> {
     fn drop(&mut self) {
         self.0.parts.cache.release(self.1);
+        self.0.parts.foreman.decided(self.1.shard);
     }
 }
 

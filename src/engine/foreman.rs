@@ -182,8 +182,11 @@ impl Foreman for Boss {
             .took(self.cache.capacity(), low.then_some(candidate.id.shard));
     }
 
+    fn decided(&self, shard: ShardId) {
+        self.progress.decided(shard, self.cache.is_empty());
+    }
+
     fn claimed(&self, claim: &Claim) {
-        self.progress.decided(claim.id.shard, self.cache.is_empty());
         {
             let mut tally = self.tally.lock().unwrap_or_else(PoisonError::into_inner);
             *tally

@@ -22,7 +22,7 @@ use crate::event::{Event, Sink};
 use crate::model::{RunnerId, ShardId, Span, StepState};
 use crate::planner::{Pick, Planner};
 use crate::presence::bell::Bell;
-use crate::refiller::{Pace, Progress, Refiller, Shared};
+use crate::refiller::{Crowd, Pace, Progress, Refiller, Shared};
 use crate::store::Store;
 
 pub use foreman::{Durations, Tally};
@@ -133,12 +133,14 @@ impl Engine {
         boss.hand_to(&completer);
         let mut threads = Vec::new();
         let closing = Arc::new(Notice::default());
-        start_steward(&with, manner, &progress, &closing, &mut threads)?;
+        let crowd = Arc::new(Crowd::default());
+        start_steward(&with, manner, &progress, &crowd, &closing, &mut threads)?;
         let shared = Shared {
             supply: Arc::clone(&with.store) as Arc<_>,
             planner: Arc::clone(&planner),
             cache: Arc::clone(&cache),
             progress: Arc::clone(&progress),
+            crowd,
             clock: Arc::clone(&with.clock),
             sink: Arc::clone(&with.sink),
         };
@@ -305,6 +307,7 @@ fn start_steward(
     with: &With,
     manner: Manner,
     progress: &Arc<Progress>,
+    crowd: &Arc<Crowd>,
     closing: &Arc<Notice>,
     threads: &mut Vec<JoinHandle<()>>,
 ) -> Result<()> {
@@ -322,9 +325,11 @@ fn start_steward(
         runner: with.runner,
         runners: neighbours.runners.clone(),
         lease: manner.lease,
+        crowd: Arc::clone(crowd),
         clock: Arc::clone(&with.clock),
         sink: Arc::clone(&with.sink),
     };
+    steward.count();
     steward.recover();
     let progress = Arc::clone(progress);
     let closing = Arc::clone(closing);
@@ -344,6 +349,7 @@ fn start_steward(
                 renewed = clock.monotonic();
                 steward.renew();
             }
+            steward.count();
             // A lock that can be taken tells at once; a runner without one only by its leases.
             if due || steward.sees_dead() {
                 steward

@@ -9,6 +9,7 @@ use crate::error::Result;
 use crate::event::{Event, Sink};
 use crate::model::{LostRun, RunnerId, ShardId, Span};
 use crate::presence::{self, Standing};
+use crate::refiller::Crowd;
 use crate::store::{Claims, Lease};
 
 /// Looks after the claims of one store for one runner.
@@ -19,6 +20,7 @@ pub(super) struct Steward {
     /// Where runners have their locks.
     pub(super) runners: PathBuf,
     pub(super) lease: Span,
+    pub(super) crowd: Arc<Crowd>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) sink: Arc<dyn Sink>,
 }
@@ -42,6 +44,21 @@ impl Steward {
         for shard in ShardId::first(self.shards) {
             drop(self.claims.renew(shard, lease));
         }
+    }
+
+    /// Counts the live runners, and which of them this one is.
+    pub(super) fn count(&self) {
+        let alive: Vec<RunnerId> = presence::all(&self.runners)
+            .unwrap_or_default()
+            .into_iter()
+            .filter(|id| {
+                *id == self.runner
+                    || matches!(presence::standing(&self.runners, *id), Ok(Standing::Alive))
+            })
+            .collect();
+        let mine = alive.iter().position(|id| *id == self.runner).unwrap_or(0);
+        let number = |count: usize| u32::try_from(count).unwrap_or(0);
+        self.crowd.set(number(mine), number(alive.len()));
     }
 
     /// Returns whether there is a runner with a folder and a lock that can be taken.

@@ -8,6 +8,7 @@
 //!
 //! A cycle never fails towards its caller: the next cycle is the retry. No shard waits for another.
 
+mod crowd;
 mod progress;
 mod wake;
 
@@ -24,6 +25,9 @@ use crate::planner::{Plan, Planner};
 use crate::store::{Supply, Want};
 use crate::tally::ShardTally;
 
+use self::crowd::Chooser;
+
+pub use crowd::Crowd;
 pub use progress::Progress;
 pub use wake::{Wake, Woken};
 
@@ -48,6 +52,8 @@ pub struct Shared {
     pub cache: Arc<CandidateCache>,
     /// Who must turn when.
     pub progress: Arc<Progress>,
+    /// Who else takes steps from this store.
+    pub crowd: Arc<Crowd>,
     /// The time.
     pub clock: Arc<dyn Clock>,
     /// Where events go.
@@ -104,6 +110,7 @@ pub struct Refiller {
     next_due: Option<Timestamp>,
     /// How many turns in a row could not look.
     blind: u32,
+    chooser: Chooser,
 }
 
 impl Refiller {
@@ -119,6 +126,7 @@ impl Refiller {
             fresh: false,
             next_due: None,
             blind: 0,
+            chooser: Chooser::default(),
         }
     }
 
@@ -286,27 +294,43 @@ impl Refiller {
 
     /// Reads the ids of the planned keys, less those that workers hold but have not claimed yet.
     /// `None` if that failed.
-    pub fn fetch(&self, plan: &Plan) -> Option<Found> {
+    pub fn fetch(&mut self, plan: &Plan) -> Option<Found> {
         let Some(band) = plan.band.filter(|_| !plan.slots.is_empty()) else {
             return Some(Found::default());
         };
         let taken: BTreeSet<LocalId> = self.with.cache.taken_ids(self.shard).into_iter().collect();
         let extra = u32::try_from(taken.len()).unwrap_or(u32::MAX);
+        let spread = Chooser::spread(&self.with.crowd);
         let cap = u32::try_from(plan.per_key_cap).unwrap_or(u32::MAX);
         let wants: Vec<Want> = plan
             .keys
             .iter()
             .map(|key| Want {
                 key: key.clone(),
-                count: cap.saturating_add(extra),
+                count: cap.saturating_add(extra).saturating_mul(spread),
             })
             .collect();
         let lists = self.with.supply.fetch(self.shard, band, &wants).ok()?;
-        let free = wants.into_iter().zip(lists).map(|(want, mut ids)| {
-            ids.retain(|id| !taken.contains(id));
-            (want.key, ids.into_iter())
-        });
-        Some(Found(free.collect()))
+        let mut free: Vec<(FairnessKey, Vec<LocalId>)> = wants
+            .into_iter()
+            .zip(lists)
+            .map(|(want, mut ids)| {
+                ids.retain(|id| !taken.contains(id));
+                (want.key, ids)
+            })
+            .collect();
+        self.chooser.choose(
+            &self.with.crowd,
+            &mut free,
+            self.with.cache.parked(),
+            self.with.clock.monotonic(),
+            self.pace.heartbeat,
+        );
+        Some(Found(
+            free.into_iter()
+                .map(|(key, ids)| (key, ids.into_iter()))
+                .collect(),
+        ))
     }
 
     fn emit(&self, event: &Event) {

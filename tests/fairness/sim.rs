@@ -108,6 +108,7 @@ impl<'s> Sim<'s> {
         let cache = Arc::new(CandidateCache::new(spec.workers));
         let progress = Arc::new(Progress::new(spec.shards, &shared));
         let with = Shared {
+            crowd: Arc::default(),
             supply: Arc::<MemoryStore>::clone(&store),
             planner: Arc::clone(&planner),
             cache: Arc::clone(&cache),

@@ -1,0 +1,203 @@
+//! Several runners on one store, and how they keep out of each other's way.
+//!
+//! All runners see the same due steps and would choose the same ones: with three of them more than
+//! half of all claims were lost to a faster one. So each prefers the steps whose numbers fall to it
+//! (number modulo the count of live runners). It is a preference and never a right: what is taken is
+//! still decided by the claim, a runner whose workers would sleep takes what there is, and a key's
+//! oldest step is taken by whoever sees it wait for too long, so that a busy or stuck runner's steps
+//! are late by that and not by its patience.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::model::{FairnessKey, LocalId};
+
+/// How many live runners there are, and which of them this one is.
+#[derive(Debug)]
+pub struct Crowd(AtomicU64);
+
+impl Default for Crowd {
+    fn default() -> Self {
+        Self(AtomicU64::new(1))
+    }
+}
+
+impl Crowd {
+    /// Takes note of the live runners: this one is number `mine`, from 0, of `of`. Numbers that
+    /// cannot be (none at all, or beyond the last) mean that it is alone.
+    pub fn set(&self, mine: u32, of: u32) {
+        let (mine, of) = if mine < of { (mine, of) } else { (0, 1) };
+        self.0
+            .store(u64::from(mine) << 32 | u64::from(of), Ordering::Relaxed);
+    }
+
+    fn get(&self) -> Split {
+        let packed = self.0.load(Ordering::Relaxed);
+        Split {
+            mine: (packed >> 32).cast_signed(),
+            of: (packed & 0xffff_ffff).cast_signed(),
+        }
+    }
+}
+
+/// A runner's part of a store's steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Split {
+    mine: i64,
+    of: i64,
+}
+
+impl Split {
+    const fn is_mine(self, id: LocalId) -> bool {
+        id.get().rem_euclid(self.of) == self.mine
+    }
+}
+
+/// Chooses among the fetched steps of one shard, and remembers which heads nobody takes.
+#[derive(Debug, Default)]
+pub(super) struct Chooser {
+    /// For each key of the last plan its oldest step that is another runner's, and since when.
+    heads: BTreeMap<FairnessKey, (LocalId, Duration)>,
+}
+
+impl Chooser {
+    /// Returns how many times as many steps must be fetched, so that enough of them are ours.
+    pub(super) fn spread(crowd: &Crowd) -> u32 {
+        u32::try_from(crowd.get().of).unwrap_or(1)
+    }
+
+    /// Reduces each key's steps, oldest first, to those that this runner should try for. `parked` of
+    /// its workers sleep. `now` is on the monotonic clock.
+    pub(super) fn choose(
+        &mut self,
+        crowd: &Crowd,
+        lists: &mut [(FairnessKey, Vec<LocalId>)],
+        parked: usize,
+        now: Duration,
+        patience: Duration,
+    ) {
+        let split = crowd.get();
+        if split.of <= 1 {
+            self.heads.clear();
+            return;
+        }
+        let mut heads = BTreeMap::new();
+        let own: usize = lists
+            .iter()
+            .map(|(_, ids)| ids.iter().filter(|id| split.is_mine(**id)).count())
+            .sum();
+        let idle = own <= parked;
+        for (key, ids) in lists {
+            let head = ids.first().copied().filter(|id| !split.is_mine(*id));
+            let mut stale = None;
+            if let Some(head) = head {
+                let since = match self.heads.get(key) {
+                    Some((known, since)) if *known == head => *since,
+                    _ => now,
+                };
+                if now.saturating_sub(since) >= patience {
+                    stale = Some(head);
+                }
+                heads.insert(key.clone(), (head, since));
+            }
+            let (mine, others): (Vec<LocalId>, Vec<LocalId>) =
+                ids.iter().partition(|id| split.is_mine(**id));
+            *ids = stale.into_iter().chain(mine).collect();
+            if idle {
+                ids.extend(others.into_iter().filter(|id| stale != Some(*id)));
+            }
+        }
+        self.heads = heads;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(1);
+
+    fn ids(numbers: &[i64]) -> Vec<LocalId> {
+        numbers.iter().copied().map(LocalId::new).collect()
+    }
+
+    fn chosen(
+        chooser: &mut Chooser,
+        crowd: &Crowd,
+        of: &[i64],
+        parked: usize,
+        at: u64,
+    ) -> Vec<LocalId> {
+        let mut lists = [(FairnessKey::default(), ids(of))];
+        chooser.choose(
+            crowd,
+            &mut lists,
+            parked,
+            Duration::from_millis(at),
+            PATIENCE,
+        );
+        let [(_, ids)] = lists;
+        ids
+    }
+
+    #[test]
+    fn a_runner_alone_takes_all_in_their_order() {
+        let (mut chooser, crowd) = (Chooser::default(), Crowd::default());
+        assert_eq!(
+            chosen(&mut chooser, &crowd, &[1, 2, 3], 0, 0),
+            ids(&[1, 2, 3])
+        );
+        crowd.set(5, 3);
+        assert_eq!(
+            chosen(&mut chooser, &crowd, &[1, 2, 3], 0, 0),
+            ids(&[1, 2, 3])
+        );
+        assert_eq!(Chooser::spread(&crowd), 1);
+    }
+
+    #[test]
+    fn busy_runners_share_without_meeting() {
+        let all: Vec<i64> = (1..=9).collect();
+        let mut met = Vec::new();
+        for mine in 0..3 {
+            let crowd = Crowd::default();
+            crowd.set(mine, 3);
+            met.extend(chosen(&mut Chooser::default(), &crowd, &all, 0, 0));
+        }
+        met.sort_unstable();
+        assert_eq!(met, ids(&all));
+    }
+
+    #[test]
+    fn a_runner_whose_workers_sleep_takes_what_there_is_its_own_first() {
+        let crowd = Crowd::default();
+        crowd.set(0, 2);
+        assert_eq!(
+            chosen(&mut Chooser::default(), &crowd, &[1, 2, 3], 1, 0),
+            ids(&[2, 1, 3])
+        );
+        // With nothing of its own it would leave its cache empty, and nothing would turn it.
+        assert_eq!(
+            chosen(&mut Chooser::default(), &crowd, &[1, 3], 0, 0),
+            ids(&[1, 3])
+        );
+    }
+
+    /// Otherwise the oldest step of a key would wait as long as the runner that it falls to is stuck.
+    #[test]
+    fn a_head_that_nobody_takes_is_taken_by_whoever_sees_it() {
+        let mut chooser = Chooser::default();
+        let crowd = Crowd::default();
+        crowd.set(0, 2);
+        let all = [1, 2, 3, 4, 6];
+        assert_eq!(chosen(&mut chooser, &crowd, &all, 0, 0), ids(&[2, 4, 6]));
+        assert_eq!(chosen(&mut chooser, &crowd, &all, 0, 999), ids(&[2, 4, 6]));
+        assert_eq!(
+            chosen(&mut chooser, &crowd, &all, 0, 1000),
+            ids(&[1, 2, 4, 6])
+        );
+        let others = [3, 4, 6];
+        assert_eq!(chosen(&mut chooser, &crowd, &others, 0, 1500), ids(&[4, 6]));
+    }
+}
