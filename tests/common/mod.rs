@@ -14,6 +14,9 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
+/// The binary that is tried.
+const BINARY: &str = env!("CARGO_BIN_EXE_fairq");
+
 /// After so long a fact is taken not to come: far beyond what a loaded machine needs.
 const NEVER: Duration = Duration::from_secs(100);
 
@@ -80,11 +83,18 @@ impl Sandbox {
 
     /// Returns the binary with these arguments, in the pinned environment.
     pub(crate) fn command<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>) -> Command {
-        let at = |name: &str| self.root.path().join(name);
-        let mut command = Command::new(env!("CARGO_BIN_EXE_fairq"));
+        let mut command = self.program(BINARY);
+        command.args(args);
         command
-            .args(args)
+    }
+
+    /// Returns a program in the pinned environment, and the binary's path as `FAIRQ`.
+    pub(crate) fn program(&self, program: &str) -> Command {
+        let at = |name: &str| self.root.path().join(name);
+        let mut command = Command::new(program);
+        command
             .env_clear()
+            .env("FAIRQ", BINARY)
             .env("PATH", "/usr/bin:/bin")
             .env("TZ", "UTC")
             .env("LC_ALL", "C")
@@ -212,17 +222,6 @@ impl Sandbox {
             .filter(carries)
             .collect()
     }
-
-    /// Kills what runs here beside living runners: steps that outlived theirs.
-    pub(crate) fn kill_all_processes(&self) {
-        until("what was killed is gone", || {
-            let left = self.processes();
-            for pid in &left {
-                kill(Pid::from_raw(*pid), Signal::SIGKILL).ok();
-            }
-            left.is_empty()
-        });
-    }
 }
 
 impl Drop for Sandbox {
@@ -237,6 +236,15 @@ impl Ran {
     /// Runs a command to its end.
     pub(crate) fn of(command: &mut Command) -> Self {
         Self::from_output(command.output().unwrap())
+    }
+
+    /// Runs a command to its end with its standard output going elsewhere.
+    pub(crate) fn to(command: &mut Command, out: impl Into<Stdio>) -> Self {
+        command.stdout(out).stderr(Stdio::piped());
+        let child = command.spawn().unwrap();
+        // What is given away is closed here, or a pipe's reader would wait for us.
+        command.stdout(Stdio::null());
+        Self::from_output(child.wait_with_output().unwrap())
     }
 
     fn from_output(output: Output) -> Self {
