@@ -354,7 +354,7 @@ fn summarise(
         )
     };
     context.screen.talk(&format!(
-        "{} succeeded, {} failed{} in {}, {}/s; waited {} (p99 {}), ran {} (p99 {})",
+        "{} succeeded, {} failed{} in {}, {}; waited {} (p99 {}), ran {} (p99 {})",
         number::count(summary.succeeded),
         number::count(summary.failed),
         if summary.put_back > 0 {

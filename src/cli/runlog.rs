@@ -94,7 +94,7 @@ impl RunLog {
             done as f64 / all as f64
         };
         let mut line = format!(
-            "[{}] {}/{} done, {running} running, {}/s",
+            "[{}] {}/{} done, {running} running, {}",
             number::bar(part, 20),
             number::count(done),
             number::count(all),
