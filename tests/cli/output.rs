@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::Read as _;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use crate::common::{Ran, Sandbox, until};
 
@@ -17,6 +17,15 @@ const READING: [&[&str]; 8] = [
     &["config", "show"],
     &["config", "show", "--origin"],
 ];
+
+/// Runs a command to its end with its standard output going elsewhere.
+fn to(command: &mut Command, out: impl Into<Stdio>) -> Ran {
+    command.stdout(out).stderr(Stdio::piped());
+    let child = command.spawn().unwrap();
+    // What is given away is closed here, or a pipe's reader would wait for us.
+    command.stdout(Stdio::null());
+    Ran::from_output(child.wait_with_output().unwrap())
+}
 
 fn with_one_step_done() -> Sandbox {
     let sandbox = Sandbox::with_shards(1);
@@ -183,7 +192,7 @@ fn a_reader_that_went_away_ends_it_quietly() {
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
         let mut command = sandbox.command(*args);
-        let ran = Ran::to(&mut command, writer).expect(0);
+        let ran = to(&mut command, writer).expect(0);
         let told: Vec<&str> = ran
             .err
             .lines()
@@ -201,7 +210,7 @@ fn what_cannot_be_written_is_an_error() {
     let printing = READING.iter().filter(|args| args[0] != "wait");
     for args in printing.chain([&logs, &enqueue]) {
         let full = File::options().write(true).open("/dev/full").unwrap();
-        let ran = Ran::to(&mut sandbox.command(*args), full).expect(1);
+        let ran = to(&mut sandbox.command(*args), full).expect(1);
         let said = "cannot write to standard output";
         assert!(ran.err.contains(said), "{args:?}: {}", ran.err);
     }
@@ -217,7 +226,7 @@ fn a_step_that_was_acknowledged_exists_though_nobody_heard() {
         if round % 2 == 0 {
             drop(reader);
             stored += 1;
-            Ran::to(&mut command, writer).expect(0);
+            to(&mut command, writer).expect(0);
         } else {
             // Killed as soon as its id is there.
             let mut child = command.stdout(writer).spawn().unwrap();

@@ -238,16 +238,8 @@ impl Ran {
         Self::from_output(command.output().unwrap())
     }
 
-    /// Runs a command to its end with its standard output going elsewhere.
-    pub(crate) fn to(command: &mut Command, out: impl Into<Stdio>) -> Self {
-        command.stdout(out).stderr(Stdio::piped());
-        let child = command.spawn().unwrap();
-        // What is given away is closed here, or a pipe's reader would wait for us.
-        command.stdout(Stdio::null());
-        Self::from_output(child.wait_with_output().unwrap())
-    }
-
-    fn from_output(output: Output) -> Self {
+    /// Returns what a process said that has ended.
+    pub(crate) fn from_output(output: Output) -> Self {
         Self {
             code: code_of(output.status),
             out: output.stdout,
