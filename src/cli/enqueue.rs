@@ -63,10 +63,16 @@ pub(super) struct EnqueueArgs {
     #[arg(short, long, value_name = "TAG")]
     tag: Vec<String>,
     /// Not before so long from now (90s, 1h30m, 2d)
-    #[arg(long, value_name = "DURATION", value_parser = words::span, conflicts_with = "at")]
+    #[arg(
+        long,
+        value_name = "DURATION",
+        value_parser = words::span,
+        conflicts_with = "at",
+        allow_hyphen_values = true
+    )]
     delay: Option<crate::model::Span>,
     /// Not before this time (RFC 3339, now+1h, 16:00)
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     at: Option<String>,
     /// Not before somebody releases it
     #[arg(long, conflicts_with_all = ["delay", "at"])]
@@ -90,7 +96,8 @@ pub(super) struct EnqueueArgs {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["shell", "argv", "command"])]
     from: Option<PathBuf>,
     /// The lines of --from end with NUL
-    #[arg(short = '0', long, requires = "from")]
+    // The conflicts are those of --from: clap asks for nothing that what is there would forbid.
+    #[arg(short = '0', long, requires = "from", conflicts_with_all = ["shell", "argv", "command"])]
     null: bool,
     /// A line for sh -c, however many words
     #[arg(short = 'c', long, value_name = "LINE", conflicts_with_all = ["argv", "command"])]

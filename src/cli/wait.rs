@@ -36,7 +36,7 @@ pub(super) struct WaitArgs {
     #[arg(long)]
     any: bool,
     /// Give up after so long, with exit code 124
-    #[arg(long, value_name = "DURATION", value_parser = words::span)]
+    #[arg(long, value_name = "DURATION", value_parser = words::span, allow_hyphen_values = true)]
     timeout: Option<Span>,
     /// Print JSON
     #[arg(long)]

@@ -336,8 +336,9 @@ fn start_steward(
     let clock = Arc::clone(&with.clock);
     let third: Duration = Duration::from(manner.lease) / 3;
     let heartbeat = manner.pace.heartbeat;
+    // Seen here and not in the thread: a run may be over before its threads have begun.
+    let open = closing.seen();
     threads.push(spawn("steward".to_owned(), move || {
-        let open = closing.seen();
         let mut renewed = clock.monotonic();
         loop {
             closing.wait(open, heartbeat);

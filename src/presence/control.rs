@@ -4,9 +4,10 @@
 //! thread, a time-out and a size limit of its own, so that whoever connects and stays silent, sends
 //! half a message or sends rubbish holds up nobody.
 
-use std::fs::File;
+use std::fs::{self, File, Permissions};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -70,8 +71,13 @@ impl Control {
     pub fn open(dir: &Path) -> Result<Self> {
         let path = dir.join(SOCKET);
         let failed = || format!("cannot make {}", path.display());
-        let listener =
-            through_short_path(dir, UnixListener::bind).or_fail(ErrorKind::Unavailable, failed)?;
+        let listener = through_short_path(dir, |path| {
+            let listener = UnixListener::bind(&path)?;
+            // The folder keeps others out already; the socket does so by itself.
+            fs::set_permissions(path, Permissions::from_mode(0o600))?;
+            Ok(listener)
+        })
+        .or_fail(ErrorKind::Unavailable, failed)?;
         Ok(Self {
             listener,
             path,

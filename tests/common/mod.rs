@@ -14,6 +14,9 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
+/// The binary that is tried.
+const BINARY: &str = env!("CARGO_BIN_EXE_fairq");
+
 /// After so long a fact is taken not to come: far beyond what a loaded machine needs.
 const NEVER: Duration = Duration::from_secs(100);
 
@@ -80,11 +83,18 @@ impl Sandbox {
 
     /// Returns the binary with these arguments, in the pinned environment.
     pub(crate) fn command<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>) -> Command {
-        let at = |name: &str| self.root.path().join(name);
-        let mut command = Command::new(env!("CARGO_BIN_EXE_fairq"));
+        let mut command = self.program(BINARY);
+        command.args(args);
         command
-            .args(args)
+    }
+
+    /// Returns a program in the pinned environment, and the binary's path as `FAIRQ`.
+    pub(crate) fn program(&self, program: &str) -> Command {
+        let at = |name: &str| self.root.path().join(name);
+        let mut command = Command::new(program);
+        command
             .env_clear()
+            .env("FAIRQ", BINARY)
             .env("PATH", "/usr/bin:/bin")
             .env("TZ", "UTC")
             .env("LC_ALL", "C")
@@ -212,17 +222,6 @@ impl Sandbox {
             .filter(carries)
             .collect()
     }
-
-    /// Kills what runs here beside living runners: steps that outlived theirs.
-    pub(crate) fn kill_all_processes(&self) {
-        until("what was killed is gone", || {
-            let left = self.processes();
-            for pid in &left {
-                kill(Pid::from_raw(*pid), Signal::SIGKILL).ok();
-            }
-            left.is_empty()
-        });
-    }
 }
 
 impl Drop for Sandbox {
@@ -239,7 +238,8 @@ impl Ran {
         Self::from_output(command.output().unwrap())
     }
 
-    fn from_output(output: Output) -> Self {
+    /// Returns what a process said that has ended.
+    pub(crate) fn from_output(output: Output) -> Self {
         Self {
             code: code_of(output.status),
             out: output.stdout,

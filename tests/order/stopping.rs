@@ -1,12 +1,25 @@
 //! Signals, and what a runner leaves to the next one.
 
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 use crate::common::{Sandbox, lines, until};
 
 /// A step that says that it has started and then goes on until a file is there.
 const UNTIL_GO: &str =
     "echo $FAIRQ_ID $FAIRQ_ATTEMPT >>starts; until test -e go; do sleep 0.01; done";
+
+/// Kills the steps that outlived their runner.
+fn kill_steps(sandbox: &Sandbox) {
+    until("what was killed is gone", || {
+        let left = sandbox.processes();
+        for pid in &left {
+            // One that has gone by itself is gone, too.
+            kill(Pid::from_raw(*pid), Signal::SIGKILL).ok();
+        }
+        left.is_empty()
+    });
+}
 
 #[test]
 fn the_first_signal_lets_running_steps_end_and_starts_no_more() {
@@ -86,7 +99,7 @@ fn what_a_killed_runner_ran_is_run_by_the_next() {
     runner.kill_hard();
     // The claims stand, though nobody is there: only a runner takes them back.
     assert_eq!(sandbox.count("running"), 5);
-    sandbox.kill_all_processes();
+    kill_steps(&sandbox);
     std::fs::remove_file(sandbox.work("starts")).unwrap();
     std::fs::write(sandbox.work("go"), "").unwrap();
     let ran = sandbox.drain(2).expect(0);
@@ -136,31 +149,45 @@ fn on_lost_decides_what_becomes_of_a_killed_runners_steps() {
     let runner = sandbox.runner(&["--workers", "2"]);
     until("both run", || lines(&sandbox.work("starts")).len() == 2);
     runner.kill_hard();
-    sandbox.kill_all_processes();
+    kill_steps(&sandbox);
     sandbox.drain(1);
     assert_eq!(sandbox.step(&failing)["state"], "failed");
     assert_eq!(sandbox.step(&held)["state"], "held");
     assert_eq!(lines(&sandbox.work("starts")).len(), 2);
 }
 
-/// The heartbeat is an hour here: whoever waits for it instead of for what happens never ends.
+/// Drains, and fails if it does not end; the heartbeat is an hour, so whoever waits for it instead of
+/// for what happens never does.
+fn drain_without_heartbeat(sandbox: &Sandbox) {
+    let mut command = sandbox.command(["run", "--drain", "--workers", "3", "--quiet"]);
+    let mut run = command
+        .env("FAIRQ_HEARTBEAT_MS", "3600000")
+        .spawn()
+        .unwrap();
+    let mut code = None;
+    until("the run ends", || {
+        code = run.try_wait().unwrap();
+        code.is_some()
+    });
+    assert!(code.unwrap().success());
+}
+
 #[test]
 fn a_drain_ends_as_soon_as_nothing_is_left_to_do() {
     let sandbox = Sandbox::with_shards(2);
     for round in 0..10 {
         let step = format!("echo {round} >>rounds");
         sandbox.enqueue_lines(&[], &vec![step; 3]);
-        let mut command = sandbox.command(["run", "--drain", "--workers", "3"]);
-        let mut run = command
-            .env("FAIRQ_HEARTBEAT_MS", "3600000")
-            .spawn()
-            .unwrap();
-        let mut code = None;
-        until("the run ends", || {
-            code = run.try_wait().unwrap();
-            code.is_some()
-        });
-        assert!(code.unwrap().success());
+        drain_without_heartbeat(&sandbox);
         assert_eq!(lines(&sandbox.work("rounds")).len(), 3 * (round + 1));
+    }
+}
+
+/// A run that is over before its threads have begun must reach them all the same.
+#[test]
+fn a_drain_with_nothing_to_do_ends() {
+    let sandbox = Sandbox::with_shards(1);
+    for _ in 0..100 {
+        drain_without_heartbeat(&sandbox);
     }
 }

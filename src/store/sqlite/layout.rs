@@ -146,6 +146,15 @@ pub(super) fn read(root: &Path) -> Result<Option<Manifest>> {
     Ok(Some(manifest))
 }
 
+/// Finds the store at `root` and changes nothing there: by its manifest or, where that was lost, by
+/// its shards. `None` if there is no store yet.
+pub(super) fn find(root: &Path) -> Result<Option<Manifest>> {
+    match read(root)? {
+        None => recover(root),
+        found => Ok(found),
+    }
+}
+
 /// Makes the store at `root` if it is not there, and returns its manifest. Any number of processes
 /// may do so at once: one makes it, the others find it. `true` if this call made it.
 pub(super) fn ensure(
@@ -284,7 +293,7 @@ fn refuse_network(root: &Path) -> Result<()> {
     }
 }
 
-/// Makes the manifest again from shards that are there without one.
+/// Returns what the manifest must have said, from shards that are there without one.
 fn recover(root: &Path) -> Result<Option<Manifest>> {
     let mut manifest: Option<Manifest> = None;
     let mut untouched = true;

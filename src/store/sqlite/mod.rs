@@ -97,7 +97,7 @@ impl SqliteStore {
         durability: Durability,
         clock: &Arc<dyn Clock>,
     ) -> Result<Option<Self>> {
-        layout::read(root)?
+        layout::find(root)?
             .map(|manifest| Self::with_manifest(root, manifest, mode, durability, clock))
             .transpose()
     }
