@@ -89,7 +89,7 @@ impl RunLog {
         let all = done + due + running as u64;
         #[expect(clippy::cast_precision_loss, reason = "a bar for people")]
         let part = if all == 0 {
-            1.0
+            0.0
         } else {
             done as f64 / all as f64
         };
@@ -172,11 +172,12 @@ impl Sink for RunLog {
             };
             serde_json::to_string(&line).unwrap_or_default()
         } else {
-            format!(
-                "{at} {:5} {}",
-                event.level().word(),
-                text::shown(event.to_string())
-            )
+            // The level is for what went wrong; the rest is what one runs it to see.
+            let level = match event.level() {
+                Level::Trace | Level::Debug | Level::Info => String::new(),
+                Level::Warn | Level::Error => format!("{}: ", event.level().word()),
+            };
+            format!("{at} {level}{}", text::shown(event.to_string()))
         };
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         // A reader that has stopped reading must not fill our memory.

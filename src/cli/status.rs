@@ -171,8 +171,7 @@ fn runners(store: &SqliteStore) -> Result<Vec<RunnerJson>> {
         .collect())
 }
 
-/// Writes counts and runners: on a terminal above the steps; elsewhere as talk, so that standard
-/// output is one table.
+/// Writes counts and runners.
 fn summary(
     context: &mut Context,
     store: &SqliteStore,
@@ -232,14 +231,7 @@ fn summary(
         lines.push(format!("warning: {}", text::shown(&shard.error)));
     }
     for line in lines {
-        if context.screen.is_terminal() {
-            context.screen.line(&line)?;
-        } else {
-            context.screen.talk(&line);
-        }
-    }
-    if context.screen.is_terminal() {
-        context.screen.line("")?;
+        context.screen.line(&line)?;
     }
     Ok(())
 }
@@ -269,6 +261,7 @@ fn table(context: &mut Context, steps: &[StepView], args: &StatusArgs) -> Result
         ]);
     }
     if !table.is_empty() {
+        context.screen.line("")?;
         context.screen.table(&table)?;
     }
     if args.limit > 0 && steps.len() == args.limit {

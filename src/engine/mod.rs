@@ -212,14 +212,11 @@ impl Engine {
         self.boss.tally()
     }
 
-    /// Returns how many steps are due at the band that is served, as far as shards have told.
+    /// Returns how many steps are due in the whole store; a shard that cannot be read counts none.
     pub fn due(&self) -> u64 {
-        let board = self.planner.board();
-        let band = board.global_band();
-        let at_band = board.reports().filter(|(_, report)| report.band() == band);
-        at_band
-            .flat_map(|(_, report)| report.keys())
-            .map(|tally| u64::from(tally.count))
+        ShardId::first(self.with.store.shard_count())
+            .filter_map(|shard| self.with.store.counts(shard).ok())
+            .filter_map(|counts| counts.states.get(&StepState::Ready).copied())
             .sum()
     }
 

@@ -192,7 +192,7 @@ mod tests {
             root.path().to_owned()
         };
         let id = RunnerId::new(7);
-        std::fs::create_dir_all(dir_of(&runners, id)).unwrap();
+        fs::create_dir_all(dir_of(&runners, id)).unwrap();
         (root, runners, id)
     }
 
