@@ -88,7 +88,11 @@ pub(super) fn run(args: &RunArgs, context: &mut Context) -> Result<Done> {
         store: Arc::clone(&store) as Arc<_>,
         executor: Arc::clone(&shell) as Arc<_>,
         runner,
-        neighbours: Some(Neighbours { runners, bell }),
+        neighbours: Some(Neighbours {
+            store: store.root().to_owned(),
+            runners,
+            bell,
+        }),
         clock: Arc::clone(&clock),
         sink: Arc::clone(&log) as Arc<_>,
     };

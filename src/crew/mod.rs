@@ -9,6 +9,7 @@ pub mod child;
 pub mod executor;
 pub mod journal;
 pub mod leftovers;
+pub mod orphans;
 pub mod permit;
 pub mod process;
 mod program;

@@ -95,16 +95,22 @@ impl ProcessStat {
     }
 }
 
-/// Returns the processes of a group that are not zombies. Looks at every process of the machine.
-pub(super) fn living_members(group: u32) -> Vec<ProcessStat> {
+/// Returns every process of the machine that can be seen.
+pub(super) fn all_processes() -> Vec<ProcessStat> {
     let Ok(entries) = fs::read_dir("/proc") else {
         return Vec::new();
     };
     entries
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
         .filter_map(ProcessStat::of)
-        .filter(|process| process.group == group && !process.zombie)
         .collect()
+}
+
+/// Returns the processes of a group that are not zombies. Looks at every process of the machine.
+pub(super) fn living_members(group: u32) -> Vec<ProcessStat> {
+    let mut members = all_processes();
+    members.retain(|process| process.group == group && !process.zombie);
+    members
 }
 
 /// Returns the time since the machine started, as the kernel stamps it on a new process: in clock

@@ -46,6 +46,8 @@ pub struct Manner {
 /// Where a runner meets others: absent in tests that have the store to themselves.
 #[derive(Clone, Debug)]
 pub struct Neighbours {
+    /// The store's directory, as steps are told it.
+    pub store: PathBuf,
     /// Where runners have their folders.
     pub runners: PathBuf,
     /// This runner's bell.
@@ -320,6 +322,7 @@ fn start_steward(
         claims: Arc::clone(&with.store) as Arc<_>,
         shards: with.store.shard_count(),
         runner: with.runner,
+        store: neighbours.store.clone(),
         runners: neighbours.runners.clone(),
         lease: manner.lease,
         crowd: Arc::clone(crowd),

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::ambient::Clock;
+use crate::crew::journal::Testament;
+use crate::crew::orphans;
 use crate::error::Result;
 use crate::event::{Event, Sink};
 use crate::model::{LostRun, RunnerId, ShardId, Span};
@@ -17,6 +19,8 @@ pub(super) struct Steward {
     pub(super) claims: Arc<dyn Claims>,
     pub(super) shards: u8,
     pub(super) runner: RunnerId,
+    /// The store's directory.
+    pub(super) store: PathBuf,
     /// Where runners have their locks.
     pub(super) runners: PathBuf,
     pub(super) lease: Span,
@@ -74,6 +78,7 @@ impl Steward {
     /// Takes back the steps of dead runners and removes what they left. Returns the shards where
     /// steps became due.
     pub(super) fn recover(&self) -> BTreeSet<ShardId> {
+        self.end_orphans();
         let mut touched = BTreeSet::new();
         let mut unread = false;
         let mut living = BTreeSet::new();
@@ -100,6 +105,21 @@ impl Steward {
             self.bury(&living);
         }
         touched
+    }
+
+    /// Ends what steps of dead runners still run: no step is given away while it runs.
+    fn end_orphans(&self) {
+        for id in presence::all(&self.runners).unwrap_or_default() {
+            let dead = id != self.runner
+                && matches!(presence::standing(&self.runners, id), Ok(Standing::Dead));
+            if !dead {
+                continue;
+            }
+            let journal = presence::dir_of(&self.runners, id).join("journal");
+            if let Ok(testament) = Testament::read(&journal) {
+                orphans::end(&testament, &self.store, self.clock.as_ref());
+            }
+        }
     }
 
     fn recover_shard(

@@ -10,6 +10,7 @@ mod support;
 
 mod endings;
 mod leftovers;
+mod orphans;
 mod output;
 mod refusals;
 mod what_it_gets;

@@ -1,0 +1,112 @@
+//! Ending what a dead runner's steps still run, before the steps are given to anybody else.
+//!
+//! A runner that is killed leaves its steps' processes alive, and a step that is put back would then
+//! run twice at a time. The runner's journal names the processes. A number alone proves nothing: it
+//! may be a bystander's by now. A group is ended only if its leader is the very process that the
+//! journal knows, or, where the leader has gone, if a member's environment says which step it is.
+
+use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, killpg};
+
+use super::journal::{SlotState, Testament};
+use super::process::{BootId, ProcessStat, all_processes, as_pid, living_members};
+use crate::ambient::Clock;
+use crate::model::StepId;
+
+/// How long they may clean up after TERM: a takeover waits for it.
+const GRACE: Duration = Duration::from_millis(500);
+/// How long the kernel may take to end what was killed.
+const KILLED: Duration = Duration::from_secs(2);
+/// Between two looks.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// Ends the process groups that a dead runner of the store at `store` has left, as its journal tells.
+/// Blocks until they are gone, at most some seconds. Returns how many there were.
+pub fn end(testament: &Testament, store: &Path, clock: &dyn Clock) -> usize {
+    let ours = testament
+        .runner
+        .is_some_and(|(boot, _)| BootId::current().ok() == Some(boot));
+    if !ours {
+        // The machine has been started since, or the journal cannot be read: there is nobody left, or
+        // nobody of whom we could be certain.
+        return 0;
+    }
+    let processes = all_processes();
+    let groups: Vec<u32> = testament
+        .slots
+        .iter()
+        .filter_map(|slot| group_of(slot, store, &processes))
+        .collect();
+    for (signal, patience) in [(Signal::SIGTERM, GRACE), (Signal::SIGKILL, KILLED)] {
+        let left: Vec<u32> = groups
+            .iter()
+            .copied()
+            .filter(|group| !living_members(*group).is_empty())
+            .collect();
+        for group in &left {
+            // One that has gone meanwhile is what is wanted.
+            killpg(as_pid(*group), signal).ok();
+            // A stopped process takes nothing but KILL before it goes on.
+            killpg(as_pid(*group), Signal::SIGCONT).ok();
+        }
+        wait_until_gone(&left, patience, clock);
+    }
+    groups.len()
+}
+
+/// Returns the group of a slot's step, if it certainly is that.
+fn group_of(slot: &SlotState, store: &Path, processes: &[ProcessStat]) -> Option<u32> {
+    match slot {
+        SlotState::Idle | SlotState::Damaged => None,
+        SlotState::Running { id, birth, .. } => {
+            let leader = processes
+                .iter()
+                .find(|process| process.identity.pid == birth.pid);
+            let mut members = processes
+                .iter()
+                .filter(|process| process.group == birth.pid && !process.zombie);
+            let certain = match leader {
+                Some(leader) => birth.is(leader.identity),
+                None => members.any(|member| is_told(member, *id, store)),
+            };
+            certain.then_some(birth.pid)
+        }
+        // The runner died between its note and the process's; the process says itself who it is.
+        SlotState::AboutToStart { id, .. } => processes
+            .iter()
+            .filter(|process| process.group == process.identity.pid && !process.zombie)
+            .find(|leader| is_told(leader, *id, store))
+            .map(|leader| leader.group),
+    }
+}
+
+/// Returns whether a process's environment says that it belongs to this step of this store.
+fn is_told(process: &ProcessStat, id: StepId, store: &Path) -> bool {
+    let Ok(environment) = fs::read(format!("/proc/{}/environ", process.identity.pid)) else {
+        return false;
+    };
+    let id = format!("FAIRQ_ID={id}");
+    let store = [b"FAIRQ_STORE=", store.as_os_str().as_bytes()].concat();
+    let has = |wanted: &[u8]| {
+        environment
+            .split(|byte| *byte == 0)
+            .any(|entry| entry == wanted)
+    };
+    has(id.as_bytes()) && has(&store)
+}
+
+fn wait_until_gone(groups: &[u32], patience: Duration, clock: &dyn Clock) {
+    let until = clock.monotonic() + patience;
+    while clock.monotonic() < until
+        && groups
+            .iter()
+            .any(|group| !living_members(*group).is_empty())
+    {
+        // Nobody tells when a process that is not our child ends.
+        std::thread::park_timeout(LOOK);
+    }
+}

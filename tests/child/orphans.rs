@@ -1,0 +1,108 @@
+//! What a dead runner leaves is ended, and nobody else is.
+
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::{Child, Command};
+
+use fairq::ambient::SystemClock;
+use fairq::crew::journal::{Journal, Testament};
+use fairq::crew::orphans;
+use fairq::crew::process::{Birth, ProcessIdentity};
+use fairq::model::StepId;
+
+const STORE: &str = "/a/store";
+
+/// A process in a group of its own, as a step of this id would be.
+fn step(id: &str) -> Child {
+    Command::new("/bin/sleep")
+        .arg("600")
+        .env("FAIRQ_ID", id)
+        .env("FAIRQ_STORE", STORE)
+        .process_group(0)
+        .spawn()
+        .unwrap()
+}
+
+fn birth(child: &Child) -> Birth {
+    let start = ProcessIdentity::of(child.id()).unwrap().start_ticks;
+    Birth {
+        pid: child.id(),
+        after: start,
+        before: start,
+    }
+}
+
+fn id(text: &str) -> StepId {
+    text.parse().unwrap()
+}
+
+/// Writes a journal and lets it be acted on.
+fn end(write: impl Fn(&Journal)) -> usize {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("journal");
+    write(&Journal::create(&path).unwrap());
+    orphans::end(
+        &Testament::read(&path).unwrap(),
+        Path::new(STORE),
+        &SystemClock::new(),
+    )
+}
+
+fn lives(child: &mut Child) -> bool {
+    child.try_wait().unwrap().is_none()
+}
+
+#[test]
+fn a_process_that_the_journal_knows_is_ended() {
+    let mut child = step("a1");
+    let known = birth(&child);
+    assert_eq!(
+        end(|journal| journal.running(0, id("a1"), 1, known).unwrap()),
+        1
+    );
+    assert!(!child.wait().unwrap().success());
+}
+
+/// The runner died between its note and the process's.
+#[test]
+fn a_process_that_was_just_being_started_is_found_by_what_it_was_told() {
+    let (mut ours, mut other) = (step("a1"), step("a2"));
+    assert_eq!(
+        end(|journal| journal.about_to_start(0, id("a1"), 1).unwrap()),
+        1
+    );
+    assert!(!ours.wait().unwrap().success());
+    assert!(lives(&mut other));
+    other.kill().unwrap();
+    other.wait().unwrap();
+}
+
+/// Numbers are used again: a journal that is old names whoever has the number now.
+#[test]
+fn a_bystander_with_the_number_of_a_step_is_left_alone() {
+    let mut bystander = step("a1");
+    let mut before = birth(&bystander);
+    before.after -= 10;
+    before.before -= 10;
+    assert_eq!(
+        end(|journal| journal.running(0, id("a1"), 1, before).unwrap()),
+        0
+    );
+    assert!(lives(&mut bystander));
+    bystander.kill().unwrap();
+    bystander.wait().unwrap();
+}
+
+#[test]
+fn a_step_that_is_over_has_nobody_to_end() {
+    let mut child = step("a1");
+    let known = birth(&child);
+    let ended = end(|journal| {
+        journal.running(0, id("a1"), 1, known).unwrap();
+        journal.clear(0).unwrap();
+    });
+    assert_eq!(ended, 0);
+    assert!(lives(&mut child));
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
