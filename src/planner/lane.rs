@@ -35,17 +35,44 @@ impl Standing {
 /// One key's pass, and what is needed to keep it.
 #[derive(Clone, Copy, Debug)]
 struct Pass {
-    /// The greatest turn that was taken; where the key started if none was.
+    /// Where the key started, and one stride for each step that it has had since.
     at: Turn,
     /// The weight that was told last.
     weight: Weight,
-    /// The shards that hold the key as far as is known: bit s for shard s. 0 is inactive.
+    /// The shards that hold the key as far as is known: bit s for shard s.
     shards: u32,
+    /// The shards that held it when they were last asked, and cannot be asked now. None is in both.
+    blind: u32,
+    /// The least that the key was behind the clock since the last shard that holds it went blind;
+    /// `None` unless it is blind.
+    lag: Option<Turn>,
 }
 
 impl Pass {
+    /// Returns the pass of a key that starts here, held by these shards.
+    const fn starting_at(at: Turn, weight: Weight, shards: u32) -> Self {
+        Self {
+            at,
+            weight,
+            shards,
+            blind: 0,
+            lag: None,
+        }
+    }
+
+    /// Returns whether a shard that can be asked holds the key.
     const fn is_active(self) -> bool {
         self.shards != 0
+    }
+
+    /// Returns whether only shards that cannot be asked hold the key.
+    const fn is_blind(self) -> bool {
+        self.shards == 0 && self.blind != 0
+    }
+
+    /// Returns whether the key may have due steps.
+    const fn is_held(self) -> bool {
+        self.shards | self.blind != 0
     }
 
     /// Returns the weight as far as strides tell weights apart.
@@ -54,14 +81,24 @@ impl Pass {
         self.weight.get().clamp(low, high)
     }
 
-    /// Returns where the key's next step starts. A key that waits may stand behind the clock, for
-    /// then it is owed something; one that has nothing due gathers no claims.
+    /// Returns where the key's next step starts.
+    ///
+    /// A key that waits may stand behind the clock, for then it is owed something. So may a blind
+    /// one, but no further than when it went blind. One that has nothing due gathers no claims.
     fn start(self, clock: Turn) -> Turn {
-        if self.is_active() {
-            self.at
-        } else {
-            self.at.max(clock)
+        match self.lag {
+            Some(lag) => self.at.max(clock.minus(lag)),
+            None if self.is_active() => self.at,
+            None => self.at.max(clock),
         }
+    }
+
+    /// Bounds what a blind key is owed by what it is owed now.
+    fn limit(&mut self, clock: Turn) {
+        let lag = clock.minus(self.at);
+        self.lag = self
+            .is_blind()
+            .then(|| self.lag.map_or(lag, |least| least.min(lag)));
     }
 }
 
@@ -69,10 +106,10 @@ impl Pass {
 #[derive(Debug)]
 struct Lane {
     clock: Turn,
-    /// The mean of the passes, by weight: where all would stand if all had kept abreast. The clock
-    /// follows it and never goes back.
+    /// The mean of the passes that are not blind, by weight: where all would stand if all had kept
+    /// abreast. The clock follows it and never goes back.
     mean: Turn,
-    /// The weights of the keys together. Summed afresh with each report: a tiny weight must not
+    /// The weights of these keys together. Summed afresh with each report: a tiny weight must not
     /// drown in what a huge one leaves behind.
     total: f64,
     /// In the order of their bytes. Shared with the snapshots, so that one costs no strings.
@@ -97,7 +134,9 @@ impl Lane {
     }
 
     fn is_held_by(&self, shard: ShardId) -> bool {
-        self.passes.iter().any(|pass| pass.shards & bit(shard) != 0)
+        let bit = bit(shard);
+        let holds = |pass: &Pass| (pass.shards | pass.blind) & bit != 0;
+        self.passes.iter().any(holds)
     }
 
     /// Replaces what a shard holds here.
@@ -113,8 +152,10 @@ impl Lane {
                 fresh.push(tally);
                 told = rest.next_if(|tally| tally.key == *key);
             }
+            pass.blind &= !bit;
             if let Some(tally) = told {
                 pass.at = pass.start(self.clock);
+                pass.lag = None;
                 pass.shards |= bit;
                 pass.weight = tally.weight;
             } else {
@@ -125,23 +166,29 @@ impl Lane {
         self.settle(&fresh, bit);
     }
 
-    /// Takes newcomers in, forgets whom the clock has passed, and sums the weights.
+    /// Takes note that a shard cannot be asked.
+    fn blind(&mut self, shard: ShardId) {
+        let bit = bit(shard);
+        for pass in &mut self.passes {
+            pass.blind |= pass.shards & bit;
+            pass.shards &= !bit;
+        }
+        self.settle(&[], bit);
+    }
+
+    /// Takes newcomers in, forgets whom the clock has passed, and finds the mean.
     fn settle(&mut self, fresh: &[&Tally], bit: u32) {
-        if fresh.is_empty() && !self.passes.iter().any(|pass| pass.is_active()) {
+        if fresh.is_empty() && !self.passes.iter().any(|pass| pass.is_held()) {
             // The band's busy time is over. Nobody waits, so nobody is owed anything, and whoever
             // comes next starts level with the one that had most.
             self.clock = self.passes.iter().fold(self.clock, |c, p| c.max(p.at));
         }
         let clock = self.clock;
-        let kept = |pass: &Pass| pass.is_active() || pass.at > clock;
+        let kept = |pass: &Pass| pass.is_held() || pass.at > clock;
         if !fresh.is_empty() || !self.passes.iter().all(kept) {
             let old = self.keys.iter().cloned().zip(self.passes.iter().copied());
             let new = fresh.iter().map(|tally| {
-                let pass = Pass {
-                    at: clock,
-                    weight: tally.weight,
-                    shards: bit,
-                };
+                let pass = Pass::starting_at(clock, tally.weight, bit);
                 (tally.key.clone(), pass)
             });
             let mut all: Vec<_> = old.filter(|(_, pass)| kept(pass)).chain(new).collect();
@@ -154,23 +201,28 @@ impl Lane {
         self.level();
     }
 
-    /// Sums the weights and finds the mean.
+    /// Sums the weights, finds the mean, and bounds what blind keys are owed.
     ///
     /// A key that is ahead of the clock counts also when it has nothing due: what it had in advance,
-    /// the others have not had yet.
+    /// the others have not had yet. While no shard can be asked there is nobody to go by, and the
+    /// clock stands.
     fn level(&mut self) {
-        let starts = || {
-            self.passes
-                .iter()
-                .map(|pass| (*pass, pass.start(self.clock)))
-        };
-        self.total = self.passes.iter().map(|pass| pass.share()).sum();
-        if let Some(least) = starts().map(|(_, start)| start).min() {
-            let sum: f64 = starts()
-                .map(|(pass, start)| pass.share() * start.minus(least).as_f64())
+        let clock = self.clock;
+        let counted = self.passes.iter().filter(|pass| !pass.is_blind());
+        let starts = counted.map(|pass| (pass.share(), pass.start(clock)));
+        self.total = starts.clone().map(|(share, _)| share).sum();
+        if self.passes.iter().any(|pass| pass.is_active())
+            && let Some(least) = starts.clone().map(|(_, start)| start).min()
+        {
+            let sum: f64 = starts
+                .map(|(share, start)| share * start.minus(least).as_f64())
                 .sum();
             self.mean = least.later_by(sum / self.total);
             self.clock = self.clock.max(self.mean);
+        }
+        // After the clock has moved on without them: that alone takes nothing from what they lack.
+        for pass in &mut self.passes {
+            pass.limit(self.clock);
         }
     }
 
@@ -183,15 +235,18 @@ impl Lane {
             Ok(at) => {
                 let pass = &mut self.passes[at];
                 pass.at = pass.start(self.clock).plus(Turn::stride(pass.weight));
+                pass.limit(self.clock);
+                if pass.is_blind() {
+                    return;
+                }
             }
             Err(at) => {
+                if turn <= self.clock {
+                    return;
+                }
                 // Offered before any shard told of it: remembered, or a chain of such steps would
                 // start level again with each of them.
-                let pass = Pass {
-                    at: turn,
-                    weight: Weight::ONE,
-                    shards: 0,
-                };
+                let pass = Pass::starting_at(turn, weight_of(turn.minus(self.clock)), 0);
                 Arc::make_mut(&mut self.keys).insert(at, key.clone());
                 self.passes.insert(at, pass);
                 self.total += pass.share();
@@ -249,16 +304,13 @@ impl Lanes {
         self.close();
     }
 
-    /// Takes note that a shard cannot be asked: its keys are as good as gone until it reports again.
-    ///
-    /// If they stayed, the mean would stay behind with them, and who comes new with it.
+    /// Takes note that a shard cannot be asked: its keys are blind until it reports again.
     pub(super) fn clear(&mut self, shard: ShardId) {
         for lane in self.lanes.values_mut() {
             if lane.is_held_by(shard) {
-                lane.report(shard, &[]);
+                lane.blind(shard);
             }
         }
-        self.close();
     }
 
     /// Gives up the lanes without keys.
@@ -288,7 +340,7 @@ impl Lanes {
         })
     }
 
-    /// Returns the greatest turn that the key has taken, if it is remembered.
+    /// Returns the key's pass, if it is remembered: turns up to there were charged for.
     pub(super) fn taken(&self, band: Band, key: &FairnessKey) -> Option<Turn> {
         let pass = self.lanes.get(&band)?.pass(key)?;
         Some(pass.at)
@@ -304,6 +356,14 @@ impl Lanes {
             Lane::standing,
         )
     }
+}
+
+/// Returns the weight of a key of which only this stride is known, that of a step taken in advance.
+///
+/// At most 1, for much of the stride may be behind the clock already; the less is left of it, the
+/// less would the next step cost.
+fn weight_of(stride: Turn) -> Weight {
+    Weight::or_one(1.0 / stride.as_f64().max(1.0))
 }
 
 const fn bit(shard: ShardId) -> u32 {

@@ -12,14 +12,105 @@ use crate::world::{
     PICKS, at, band, board, decide, key, one_of, random_report, report, shard, tally, worlds,
 };
 
-/// One key's pass: where it is, its weight, who holds it.
-type Pass = (Turn, Weight, BTreeSet<ShardId>);
+/// One key's pass.
+#[derive(Clone)]
+struct Pass {
+    at: Turn,
+    weight: Weight,
+    holders: BTreeSet<ShardId>,
+    /// Holders that cannot be asked.
+    blind: BTreeSet<ShardId>,
+    /// How much it may be behind the clock, if all its holders are blind.
+    lag: Option<Turn>,
+}
+
+impl Pass {
+    fn new(at: Turn, weight: Weight) -> Self {
+        let (holders, blind) = Default::default();
+        Self {
+            at,
+            weight,
+            holders,
+            blind,
+            lag: None,
+        }
+    }
+
+    fn is_blind(&self) -> bool {
+        self.holders.is_empty() && !self.blind.is_empty()
+    }
+
+    fn share(&self) -> f64 {
+        let (low, high) = Turn::WEIGHT_RANGE;
+        self.weight.get().clamp(low, high)
+    }
+
+    fn start(&self, clock: Turn) -> Turn {
+        match self.lag {
+            Some(lag) => self.at.max(clock.minus(lag)),
+            None if self.holders.is_empty() => self.at.max(clock),
+            None => self.at,
+        }
+    }
+}
+
+/// One band's clock, mean, sum of weights, and passes.
+#[derive(Clone, Default)]
+struct Lane {
+    clock: Turn,
+    mean: Turn,
+    total: f64,
+    passes: BTreeMap<FairnessKey, Pass>,
+}
+
+impl Lane {
+    /// What every change of the holders brings with it.
+    fn settle(&mut self) {
+        let clock = self.clock;
+        let over = |pass: &Pass| pass.holders.is_empty() && pass.blind.is_empty();
+        self.passes.retain(|_, pass| !over(pass) || pass.at > clock);
+        let counted: Vec<&Pass> = self
+            .passes
+            .values()
+            .filter(|pass| !pass.is_blind())
+            .collect();
+        self.total = counted.iter().map(|pass| pass.share()).sum();
+        let least = counted.iter().map(|pass| pass.start(clock)).min();
+        if counted.iter().any(|pass| !pass.holders.is_empty()) {
+            let least = least.unwrap();
+            let sum: f64 = counted
+                .iter()
+                .map(|pass| pass.share() * pass.start(clock).minus(least).as_f64())
+                .sum();
+            self.mean = least.later_by(sum / self.total);
+            self.clock = clock.max(self.mean);
+        }
+        self.limit();
+    }
+
+    fn limit(&mut self) {
+        for pass in self.passes.values_mut() {
+            let now = self.clock.minus(pass.at);
+            let lag = pass.lag.map_or(now, |lag| lag.min(now));
+            pass.lag = pass.is_blind().then_some(lag);
+        }
+    }
+
+    /// The busy time is over when nobody waits: all debts are forgiven.
+    fn forgive(&mut self) {
+        let waits = |pass: &Pass| !pass.holders.is_empty() || !pass.blind.is_empty();
+        if !self.passes.values().any(waits) {
+            let passes = self.passes.values().map(|pass| pass.at);
+            self.clock = passes.fold(self.clock, Turn::max);
+        }
+    }
+}
 
 /// The rules again, each in the plainest way, without a thought for speed.
 #[derive(Default)]
 struct Model {
     reports: BTreeMap<ShardId, (Arc<ShardTally>, Timestamp)>,
-    lanes: BTreeMap<Band, (Turn, BTreeMap<FairnessKey, Pass>)>,
+    lanes: BTreeMap<Band, Lane>,
     epoch: Turn,
     last: Option<(Band, usize)>,
 }
@@ -27,83 +118,87 @@ struct Model {
 impl Model {
     fn tally(&mut self, shard: ShardId, told: &Arc<ShardTally>, now: Timestamp) {
         self.reports.insert(shard, (Arc::clone(told), now));
-        for (number, (clock, passes)) in &mut self.lanes {
-            let held = passes
-                .values()
-                .any(|(_, _, holders)| holders.contains(&shard));
-            if held && told.band().is_none_or(|best| *number < best) {
-                for (_, _, holders) in passes.values_mut() {
-                    holders.remove(&shard);
+        for (number, lane) in &mut self.lanes {
+            if told.band().is_none_or(|best| *number < best) {
+                let mut held = false;
+                for pass in lane.passes.values_mut() {
+                    held |= pass.holders.remove(&shard) | pass.blind.remove(&shard);
                 }
-                Self::settle(clock, passes);
+                if held {
+                    lane.forgive();
+                    lane.settle();
+                }
             }
         }
         if let Some(best) = told.band() {
             let epoch = self.epoch;
-            let (clock, passes) = self
-                .lanes
-                .entry(best)
-                .or_insert_with(|| (epoch, BTreeMap::new()));
-            for (key, (_, _, holders)) in passes.iter_mut() {
+            let lane = self.lanes.entry(best).or_insert_with(|| Lane {
+                clock: epoch,
+                mean: epoch,
+                ..Lane::default()
+            });
+            let clock = lane.clock;
+            for (key, pass) in &mut lane.passes {
+                pass.blind.remove(&shard);
                 if told.get(key).is_none() {
-                    holders.remove(&shard);
+                    pass.holders.remove(&shard);
                 }
             }
             for tally in told.keys() {
-                let new = || (*clock, tally.weight, BTreeSet::new());
-                let (pass, weight, holders) = passes.entry(tally.key.clone()).or_insert_with(new);
-                if holders.is_empty() {
-                    *pass = (*pass).max(*clock);
-                }
-                *weight = tally.weight;
-                holders.insert(shard);
+                let new = || Pass::new(clock, tally.weight);
+                let pass = lane.passes.entry(tally.key.clone()).or_insert_with(new);
+                pass.at = pass.start(clock);
+                pass.lag = None;
+                pass.weight = tally.weight;
+                pass.holders.insert(shard);
             }
-            Self::settle(clock, passes);
+            lane.settle();
         }
-        for (clock, passes) in self.lanes.values() {
-            if passes.is_empty() {
-                self.epoch = self.epoch.max(*clock);
+        for lane in self.lanes.values() {
+            if lane.passes.is_empty() {
+                self.epoch = self.epoch.max(lane.clock);
             }
         }
-        self.lanes.retain(|_, (_, passes)| !passes.is_empty());
+        self.lanes.retain(|_, lane| !lane.passes.is_empty());
     }
 
-    fn settle(clock: &mut Turn, passes: &mut BTreeMap<FairnessKey, Pass>) {
-        if passes.values().all(|(_, _, holders)| holders.is_empty()) {
-            *clock = passes
-                .values()
-                .fold(*clock, |clock, (pass, _, _)| clock.max(*pass));
+    fn clear(&mut self, shard: ShardId) {
+        self.reports.remove(&shard);
+        for lane in self.lanes.values_mut() {
+            let mut held = false;
+            for pass in lane.passes.values_mut() {
+                held |= pass.blind.contains(&shard);
+                if pass.holders.remove(&shard) {
+                    pass.blind.insert(shard);
+                    held = true;
+                }
+            }
+            if held {
+                lane.settle();
+            }
         }
-        passes.retain(|_, (pass, _, holders)| !holders.is_empty() || *pass > *clock);
     }
 
     fn took(&mut self, number: Band, key: &FairnessKey, turn: Turn) {
-        let Some((clock, passes)) = self.lanes.get_mut(&number) else {
+        let Some(lane) = self.lanes.get_mut(&number) else {
             return;
         };
-        let (low, high) = Turn::WEIGHT_RANGE;
-        let active = passes
-            .values()
-            .filter(|(_, _, holders)| !holders.is_empty());
-        let total: f64 = active
-            .map(|(_, weight, _)| weight.get().clamp(low, high))
-            .sum();
-        let known = passes.get(key).cloned();
-        let (pass, weight, holders) = known.unwrap_or((*clock, Weight::ONE, BTreeSet::new()));
-        let start = if holders.is_empty() {
-            pass.max(*clock)
+        if let Some(pass) = lane.passes.get_mut(key) {
+            pass.at = pass.start(lane.clock).plus(Turn::stride(pass.weight));
+            if pass.is_blind() {
+                lane.limit();
+                return;
+            }
+        } else if turn > lane.clock {
+            let ahead = turn.minus(lane.clock).as_f64();
+            let pass = Pass::new(turn, Weight::new(1.0 / ahead.max(1.0)).unwrap());
+            lane.total += pass.share();
+            lane.passes.insert(key.clone(), pass);
         } else {
-            pass
-        };
-        if turn > start {
-            let own = if holders.is_empty() {
-                weight.get()
-            } else {
-                0.0
-            };
-            passes.insert(key.clone(), (turn, weight, holders));
-            *clock = clock.plus(Turn::pace(total + own)).max(start);
+            return;
         }
+        lane.mean = lane.mean.plus(Turn::pace(lane.total));
+        lane.clock = lane.clock.max(lane.mean);
     }
 
     /// Slot by slot, looking at every key each time.
@@ -117,17 +212,20 @@ impl Model {
             .values()
             .filter_map(|(told, _)| told.band())
             .min();
-        let empty = (self.epoch, BTreeMap::new());
-        let (clock, passes) = best
-            .and_then(|best| self.lanes.get(&best))
-            .unwrap_or(&empty);
+        let empty = Lane {
+            clock: self.epoch,
+            ..Lane::default()
+        };
+        let found = best.and_then(|best| self.lanes.get(&best));
+        let lane = found.unwrap_or(&empty);
         let merged = fairq::planner::Merged::of(&board);
         let mut keys: Vec<(Turn, Turn, u64, FairnessKey)> = merged
             .keys()
             .iter()
             .map(|k| {
-                let pass = passes.get(&k.key).map_or(*clock, |(pass, _, _)| *pass);
-                (pass, Turn::stride(k.weight), k.count, k.key.clone())
+                let pass = lane.passes.get(&k.key);
+                let start = pass.map_or(lane.clock, |pass| pass.start(lane.clock));
+                (start, Turn::stride(k.weight), k.count, k.key.clone())
             })
             .collect();
         let mut order = Vec::new();
@@ -164,7 +262,7 @@ fn the_planner_does_what_the_model_does() {
             match dice.below(12) {
                 0 => {
                     planner.clear(who);
-                    model.reports.remove(&who);
+                    model.clear(who);
                 }
                 1 if dice.below(8) == 0 => {
                     planner.reset();
@@ -210,10 +308,12 @@ fn the_planner_does_what_the_model_does() {
             assert_eq!(planner.last_band(), model.last);
             let ages = model.reports.values().map(|(_, told)| now.since(*told));
             assert_eq!(planner.tally_age(now), ages.max().unwrap_or_default());
-            for (number, (clock, passes)) in &model.lanes {
+            for (number, lane) in &model.lanes {
                 let standing = planner.standing(*number);
-                assert_eq!(standing.clock(), *clock);
-                assert!(standing.passes().map(|(key, _)| key).eq(passes.keys()));
+                assert_eq!(standing.clock(), lane.clock);
+                let passes = lane.passes.iter();
+                let starts = passes.map(|(key, pass)| (key, pass.start(lane.clock)));
+                assert!(standing.passes().eq(starts));
             }
         }
     });
