@@ -196,6 +196,7 @@ fn serve_control(
         let value = match question {
             Question::Cache => engine.map(|engine| serde_json::to_value(engine.cache())),
             Question::Crew => engine.map(|engine| serde_json::to_value(engine.crew())),
+            Question::Withdrawn => engine.map(|engine| serde_json::to_value(engine.withdrawn())),
             Question::Pool => store
                 .upgrade()
                 .map(|store| serde_json::to_value(store.pools())),
