@@ -8,7 +8,7 @@ use std::fmt;
 use serde::Serialize;
 
 use crate::model::{
-    Band, Ending, FairnessKey, RunnerId, ShardId, Span, StepId, StepState, Timestamp,
+    Band, Candidate, Ending, FairnessKey, RunnerId, ShardId, Span, StepId, StepState, Timestamp,
 };
 
 /// How much an event matters.
@@ -252,10 +252,29 @@ impl fmt::Display for Event {
     }
 }
 
+/// What a refill is about to push, and from which plan: whose turn it was, and which steps it got.
+#[derive(Clone, Copy, Debug)]
+pub struct Decided<'d> {
+    /// The shard that pushes.
+    pub shard: ShardId,
+    /// The band of all of it.
+    pub band: Band,
+    /// The seed of the plan, where slots were drawn by lot.
+    pub seed: Option<u64>,
+    /// How many slots there were for all shards together.
+    pub capacity: usize,
+    /// The steps in the order in which they will be taken.
+    pub slots: &'d [Candidate],
+}
+
 /// Where events go. Called from every thread, on the hot path: it must not block.
 pub trait Sink: Send + Sync {
     /// Takes note of an event that happened at `at`.
     fn emit(&self, at: Timestamp, event: &Event);
+
+    /// Takes note of what a refill is about to push; no step of it was taken because of it before
+    /// `at`. Most sinks have no use for it.
+    fn decided(&self, _at: Timestamp, _decided: &Decided<'_>) {}
 }
 
 /// A sink that lets everything go by.

@@ -14,6 +14,7 @@
 //! * [`tally`] is what each shard says is due; [`planner`] decides whose turn it is; both are pure.
 //! * [`cache`] holds hints for the crew; [`refiller`] drives look, report, plan, fetch, push for one shard.
 //! * [`crew`] takes a hint, claims it, runs the command; [`completion`] records what became of it.
+//! * [`decisions`] is what refills pushed lately, kept for whoever asks why.
 //! * [`presence`] is how processes know of each other; [`engine`] builds all of it and stops it in order.
 //! * [`cli`] is the skin: words in, words out.
 //!
@@ -23,7 +24,7 @@
 //! |---|---|---|
 //! | 0 | `model`, `ambient`, `sync` | nothing of ours (`ambient` the model) |
 //! | 1 | `error`, `event`, `tally`, `cache` | level 0 |
-//! | 2 | `planner`, `store`, `config`, `presence` | levels 0 and 1 |
+//! | 2 | `planner`, `store`, `config`, `presence`, `decisions` | levels 0 and 1 |
 //! | 3 | `refiller`, `crew`, `completion` | levels 0 to 2, never one another |
 //! | 4 | `engine` | all of these, but no backend of the store |
 //! | 5 | `cli` | everything |
@@ -67,6 +68,9 @@ pub mod planner;
 // 4. Hints for the crew, and what fills them.
 pub mod cache;
 pub mod refiller;
+
+// What was pushed, for whoever asks why.
+pub mod decisions;
 
 // 5. Running the commands.
 pub mod crew;

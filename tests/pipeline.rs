@@ -146,6 +146,9 @@ impl Read for Frail {
     fn tally_at(&self, shard: ShardId, band: Band) -> Result<Vec<Tally>> {
         self.store.tally_at(shard, band)
     }
+    fn ahead(&self, id: StepId, band: Band, key: &FairnessKey, most: u32) -> Result<u32> {
+        self.store.ahead(id, band, key, most)
+    }
     fn counts(&self, shard: ShardId) -> Result<ShardCounts> {
         self.store.counts(shard)
     }

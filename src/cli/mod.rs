@@ -5,6 +5,7 @@
 
 mod config;
 mod enqueue;
+mod explain;
 mod follow;
 mod init;
 mod inspect;
@@ -98,6 +99,8 @@ enum Command {
     #[command(visible_aliases = ["log", "cat"])]
     Logs(logs::LogsArgs),
     Wait(wait::WaitArgs),
+    #[command(visible_alias = "why")]
+    Explain(explain::ExplainArgs),
     Inspect(inspect::InspectArgs),
     Config(config::ConfigArgs),
 }
@@ -298,6 +301,7 @@ impl Command {
             | Self::Show(_)
             | Self::Logs(_)
             | Self::Wait(_)
+            | Self::Explain(_)
             | Self::Inspect(_)
             | Self::Config(_) => {}
         }
@@ -312,6 +316,7 @@ impl Command {
             Self::Show(args) => show::run(args, context),
             Self::Logs(args) => logs::run(args, context),
             Self::Wait(args) => wait::run(args, context),
+            Self::Explain(args) => explain::run(args, context),
             Self::Inspect(args) => inspect::run(args, context),
             Self::Config(args) => config::run(args, context),
         }

@@ -17,15 +17,17 @@ use crate::config::Pick;
 use crate::crew::executor::Force;
 use crate::crew::process::BootId;
 use crate::crew::shell::Shell;
+use crate::decisions::DecisionLog;
 use crate::engine::drain::{self, Action, Phase};
 use crate::engine::{Engine, Manner, Neighbours, Notice, With};
 use crate::error::{Error, ErrorKind, Result};
-use crate::model::{RunnerId, ShardId, Span, StepState};
+use crate::event::{Decided, Event, Sink};
+use crate::model::{RunnerId, ShardId, Span, StepState, Timestamp};
 use crate::presence::bell::Bell;
 use crate::presence::control::{Answerer, Control, Question};
 use crate::presence::{Card, Presence};
 use crate::refiller::Pace;
-use crate::store::sqlite::{Mode, SqliteStore, runners_dir};
+use crate::store::sqlite::{Mode, SqliteStore, decisions_dir, runners_dir};
 use crate::store::{Read as _, Store as _};
 
 /// How long a claim stands where the runner's lock cannot be asked.
@@ -77,6 +79,7 @@ pub(super) fn run(args: &RunArgs, context: &mut Context) -> Result<Done> {
         (false, false, false) => Voice::Lines,
     };
     let log = Arc::new(RunLog::new(voice));
+    let decisions = Arc::new(DecisionLog::begin(&decisions_dir(store.root()), runner)?);
     let bell = Arc::new(Bell::hang(presence.dir())?);
     let shell = Arc::new(Shell::new(
         store.root().to_owned(),
@@ -94,7 +97,10 @@ pub(super) fn run(args: &RunArgs, context: &mut Context) -> Result<Done> {
             bell,
         }),
         clock: Arc::clone(&clock),
-        sink: Arc::clone(&log) as Arc<_>,
+        sink: Arc::new(Ears {
+            log: Arc::clone(&log),
+            decisions: Arc::clone(&decisions),
+        }),
     };
     let engine = Arc::new(Engine::start(with, manner(context))?);
     catch_signals(engine.notice())?;
@@ -110,6 +116,7 @@ pub(super) fn run(args: &RunArgs, context: &mut Context) -> Result<Done> {
     .serve();
     let open = engine.finish(FLUSH);
     shell.close();
+    decisions.close();
     control.0.close();
     // The thread ends with the socket; one that panicked has been heard of.
     drop(control.1.join());
@@ -128,6 +135,22 @@ pub(super) fn run(args: &RunArgs, context: &mut Context) -> Result<Done> {
     }
     drop(presence);
     ending
+}
+
+/// Hears everything that happens in a run.
+struct Ears {
+    log: Arc<RunLog>,
+    decisions: Arc<DecisionLog>,
+}
+
+impl Sink for Ears {
+    fn emit(&self, at: Timestamp, event: &Event) {
+        self.log.emit(at, event);
+    }
+
+    fn decided(&self, at: Timestamp, decided: &Decided<'_>) {
+        self.decisions.note(at, decided);
+    }
 }
 
 /// Makes this process known as a runner.
@@ -181,6 +204,7 @@ fn serve_control(
         let value = match question {
             Question::Cache => engine.map(|engine| serde_json::to_value(engine.cache())),
             Question::Crew => engine.map(|engine| serde_json::to_value(engine.crew())),
+            Question::Withdrawn => engine.map(|engine| serde_json::to_value(engine.withdrawn())),
             Question::Pool => store
                 .upgrade()
                 .map(|store| serde_json::to_value(store.pools())),

@@ -120,6 +120,8 @@ pub struct CrewView {
     pub resident: usize,
     /// How many of them have nothing to do.
     pub idle: usize,
+    /// Whether it takes no new work any more.
+    pub draining: bool,
     /// How many claims were granted.
     pub claims_won: u64,
     /// How many hints somebody else had claimed first.
@@ -245,6 +247,7 @@ impl Crew {
             workers: hands.target,
             resident: hands.resident,
             idle: hands.idle,
+            draining: hands.draining,
             claims_won: counts.won.load(Ordering::Relaxed),
             claims_lost: counts.lost.load(Ordering::Relaxed),
             claims_failed: counts.failed.load(Ordering::Relaxed),

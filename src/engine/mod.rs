@@ -204,6 +204,15 @@ impl Engine {
         self.crew.view()
     }
 
+    /// Returns the shards that take no part in planning, because they could not be read or have not
+    /// been yet.
+    pub fn withdrawn(&self) -> Vec<ShardId> {
+        let board = self.planner.board();
+        ShardId::first(self.with.store.shard_count())
+            .filter(|shard| board.get(*shard).is_none())
+            .collect()
+    }
+
     /// Returns how many steps run.
     pub fn running(&self) -> usize {
         self.crew.running()

@@ -101,6 +101,13 @@ impl Serialize for StepId {
     }
 }
 
+impl<'de> Deserialize<'de> for StepId {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
 /// Why a text is not a step id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseIdError(String);

@@ -38,6 +38,8 @@ pub enum Question {
     Cache,
     /// What its crew does.
     Crew,
+    /// Which shards take no part in its plans.
+    Withdrawn,
     /// What the pools of its reading connections have done.
     Pool,
 }

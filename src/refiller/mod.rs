@@ -19,7 +19,7 @@ use std::time::Duration;
 use crate::ambient::Clock;
 use crate::cache::CandidateCache;
 use crate::error::Error;
-use crate::event::{Event, Sink};
+use crate::event::{Decided, Event, Sink};
 use crate::model::{Band, Candidate, FairnessKey, LocalId, ShardId, StepId, Timestamp};
 use crate::planner::{Plan, Planner};
 use crate::store::{Supply, Want};
@@ -281,6 +281,14 @@ impl Refiller {
                 turn: slot.turn,
             });
         }
+        let decided = Decided {
+            shard: self.shard,
+            band,
+            seed: plan.seed,
+            capacity: self.with.cache.capacity(),
+            slots: &batch,
+        };
+        self.with.sink.decided(self.with.clock.now(), &decided);
         let selected = batch.len();
         let discarded = cache.refill(self.shard, batch, band);
         self.emit(&Event::Refilled {

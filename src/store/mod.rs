@@ -181,6 +181,14 @@ pub trait Read: Send + Sync {
     /// The shard could not be read.
     fn tally_at(&self, shard: ShardId, band: Band) -> Result<Vec<Tally>>;
 
+    /// Returns how many due steps of the key come before this one at this band on its shard, whether
+    /// or not it is due itself. It counts no further than `most`, and costs that at worst.
+    ///
+    /// # Errors
+    ///
+    /// The shard could not be read.
+    fn ahead(&self, id: StepId, band: Band, key: &FairnessKey, most: u32) -> Result<u32>;
+
     /// Returns how many steps of one shard stand in which state, and at which bands.
     ///
     /// # Errors

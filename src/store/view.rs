@@ -41,6 +41,8 @@ pub struct StepView {
     /// Since when it has been due (`Ready`), when it will be (`Delayed`), when it was claimed
     /// (`Running`), when it ended (final states); `created` for the rest.
     pub at: Timestamp,
+    /// Since when it had been due when it was claimed (`Running`), or has been (`Ready`).
+    pub since: Option<Timestamp>,
     /// The number of tries that count, the running one included.
     pub attempt: u32,
     /// How often it was claimed.

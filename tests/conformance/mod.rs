@@ -84,6 +84,8 @@ macro_rules! every_promise {
                     the_order_is_as_asked
                     a_limit_keeps_the_first
                     counts_tell_states_bands_and_the_next_due_time
+                    the_due_steps_of_a_key_before_one_are_counted_up_to_a_limit
+                    a_running_step_still_tells_since_when_it_had_been_due
                 }
                 random {
                     any_history_leaves_what_a_plain_list_would

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use fairq::model::Stream;
 use fairq::model::{
-    Due, Ending, LocalId, NewStep, OnLost, ShardId, StepId, StepState, Timestamp, Verdict,
+    Band, Due, Ending, LocalId, NewStep, OnLost, ShardId, StepId, StepState, Timestamp, Verdict,
 };
 use fairq::store::{Counts, Filter, Order};
 
@@ -243,4 +243,47 @@ pub(crate) fn counts_tell_states_bands_and_the_next_due_time(open: Open) {
     assert_eq!(counts.next_due, Some(after(9_000)));
     world.store.promote(ONLY, after(9_000)).unwrap();
     assert_eq!(world.store.counts(ONLY).unwrap().next_due, None);
+}
+
+pub(crate) fn the_due_steps_of_a_key_before_one_are_counted_up_to_a_limit(open: Open) {
+    let world = World::new(open, 1);
+    let other_band = NewStep {
+        band: band(7),
+        ..step("a")
+    };
+    let held = NewStep {
+        due: Due::Held,
+        ..step("a")
+    };
+    let all = world.put(&[
+        step("a"),
+        step("b"),
+        step("a"),
+        other_band,
+        held,
+        step("a"),
+        step("a"),
+    ]);
+    let ahead = |id, most| {
+        let store = &world.store;
+        let count = store.ahead(id, Band::DEFAULT, &key("a"), most);
+        count.unwrap()
+    };
+    let counts: Vec<u32> = all.iter().map(|id| ahead(*id, 10)).collect();
+    assert_eq!(counts, [0, 1, 1, 2, 2, 2, 3]);
+    assert_eq!(ahead(all[6], 2), 2);
+    assert_eq!(ahead(all[6], 0), 0);
+    world.take(all[2]);
+    assert_eq!(ahead(all[6], 10), 2);
+}
+
+pub(crate) fn a_running_step_still_tells_since_when_it_had_been_due(open: Open) {
+    let world = World::new(open, 1);
+    let since = |id| world.view(id).since;
+    let id = world.put_one(step("a"));
+    assert_eq!(since(id), Some(START));
+    let claim = world.claim(id, 1, after(10)).unwrap();
+    assert_eq!(since(id), Some(START));
+    world.settle(success(&claim));
+    assert_eq!(since(id), None);
 }

@@ -177,6 +177,10 @@ impl Read for MemoryStore {
         self.on(shard, |shard| shard.tally_at(band))
     }
 
+    fn ahead(&self, id: StepId, band: Band, key: &FairnessKey, most: u32) -> Result<u32> {
+        self.on(id.shard, |shard| shard.ahead(band, key, id.local, most))
+    }
+
     fn counts(&self, shard: ShardId) -> Result<ShardCounts> {
         self.on(shard, |shard| shard.counts())
     }

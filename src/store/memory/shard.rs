@@ -175,6 +175,13 @@ impl Shard {
             .collect()
     }
 
+    pub(super) fn ahead(&self, band: Band, key: &FairnessKey, id: LocalId, most: u32) -> u32 {
+        let first = (band, key.clone(), LocalId::new(i64::MIN));
+        let before = self.ready.range(first..(band, key.clone(), id));
+        let count = before.take(usize::try_from(most).unwrap_or(usize::MAX));
+        u32::try_from(count.count()).unwrap_or(most)
+    }
+
     pub(super) fn claim(
         &mut self,
         candidate: &Candidate,
@@ -337,6 +344,10 @@ impl Shard {
     pub(super) fn view(&self, id: LocalId) -> Option<StepView> {
         let step = self.steps.get(&id)?;
         let asked = &step.asked;
+        let since = match step.stand {
+            Stand::Ready { since } | Stand::Running(Run { since, .. }) => Some(since),
+            Stand::Delayed { .. } | Stand::Held | Stand::Over { .. } => None,
+        };
         let (state, at, runner, last) = match step.stand {
             Stand::Ready { since } => (StepState::Ready, since, None, None),
             Stand::Delayed { due } => (StepState::Delayed, due, None, None),
@@ -358,6 +369,7 @@ impl Shard {
             policy: asked.policy.clone(),
             created: step.created,
             at,
+            since,
             attempt: step.attempt,
             fence: step.fence,
             runner,

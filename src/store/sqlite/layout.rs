@@ -96,6 +96,11 @@ pub fn runners_dir(root: &Path) -> PathBuf {
     root.join("runners")
 }
 
+/// Returns the directory of the logs of decisions.
+pub fn decisions_dir(root: &Path) -> PathBuf {
+    root.join("decisions")
+}
+
 /// Reads the manifest of the store at `root`; `None` if there is no store yet.
 pub(super) fn read(root: &Path) -> Result<Option<Manifest>> {
     let path = root.join(MANIFEST);
@@ -193,6 +198,7 @@ pub(super) fn ensure(
     };
     make_dir(&output_dir(root))?;
     make_dir(&runners_dir(root))?;
+    make_dir(&decisions_dir(root))?;
     write_manifest(root, &manifest)?;
     Ok((manifest, made))
 }
@@ -229,7 +235,7 @@ fn refuse_strangers(root: &Path) -> Result<()> {
     let ours = |name: &str| {
         matches!(
             name,
-            MANIFEST | LOCK | "output" | "runners" | "fairq.toml.new"
+            MANIFEST | LOCK | "output" | "runners" | "decisions" | "fairq.toml.new"
         ) || (name.starts_with("shard-") && name.contains(".db"))
     };
     let entries = match fs::read_dir(root) {

@@ -34,7 +34,7 @@ use crate::ambient::{Clock, Dice};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::ShardId;
 
-pub use layout::{NewStore, looseness, output_dir, runners_dir};
+pub use layout::{NewStore, decisions_dir, looseness, output_dir, runners_dir};
 pub use pool::PoolStats;
 pub use writer::Durability;
 

@@ -2,7 +2,7 @@
 
 use rusqlite::Connection;
 
-use super::{row, supply};
+use super::{read, row, supply};
 
 fn plan(sql: &str) -> Vec<String> {
     let connection = Connection::open_in_memory().unwrap();
@@ -72,7 +72,7 @@ fn the_next_due_time_is_the_first_entry_of_its_index() {
 fn dead_letters_are_listed_by_their_index() {
     let sql = format!(
         "{} WHERE e.state = 1 AND e.state <> 0 ORDER BY e.id DESC LIMIT 20",
-        super::read::all_of(crate::model::StepState::Failed)
+        read::all_of(crate::model::StepState::Failed)
     );
     let plan = plan(&sql);
     assert!(plan[0].contains("dead_letters"), "{plan:#?}");
@@ -80,4 +80,15 @@ fn dead_letters_are_listed_by_their_index() {
         !plan.iter().any(|line| line.contains("TEMP B-TREE")),
         "{plan:#?}"
     );
+}
+
+/// A key may have a million due steps: those before one of them are counted in one range of the
+/// clustered key, up to the limit.
+#[test]
+fn what_stands_ahead_is_counted_in_one_range() {
+    let plan = plan(read::AHEAD);
+    let searched = "SEARCH ready USING PRIMARY KEY (band=? AND key=? AND id<?)";
+    assert!(plan.iter().any(|line| line == searched), "{plan:#?}");
+    let sorts = |line: &String| line.contains("TEMP B-TREE") || line.contains("SCAN ready");
+    assert!(!plan.iter().any(sorts), "{plan:#?}");
 }

@@ -15,7 +15,7 @@ use super::supply::{self, NEXT_DUE};
 use super::tx::Counter;
 use crate::error::{Context as _, ErrorKind, Result};
 use crate::model::{
-    Band, Ending, LocalId, RunnerId, ShardId, StepId, StepState, Stream, Timestamp,
+    Band, Ending, FairnessKey, LocalId, RunnerId, ShardId, StepId, StepState, Stream, Timestamp,
 };
 use crate::store::{Attempt, Filter, Output, Read, ShardCounts, StepView};
 use crate::tally::Tally;
@@ -109,6 +109,16 @@ impl Read for SqliteStore {
         })
     }
 
+    fn ahead(&self, id: StepId, band: Band, key: &FairnessKey, most: u32) -> Result<u32> {
+        self.shard(id.shard)?.read(|connection| {
+            connection
+                .prepare_cached(AHEAD)?
+                .query_row((band.get(), key.as_str(), id.local.get(), most), |row| {
+                    row.get(0)
+                })
+        })
+    }
+
     fn counts(&self, shard: ShardId) -> Result<ShardCounts> {
         self.shard(shard)?.read(|connection| {
             let transaction = connection.unchecked_transaction()?;
@@ -116,6 +126,10 @@ impl Read for SqliteStore {
         })
     }
 }
+
+/// How many due steps of a key stand before an id, counted up to a limit.
+pub(super) const AHEAD: &str = "SELECT count(*) FROM
+    (SELECT 1 FROM ready WHERE band = ?1 AND key = ?2 AND id < ?3 LIMIT ?4)";
 
 fn counts(connection: &Connection) -> rusqlite::Result<ShardCounts> {
     let mut counts = ShardCounts::default();
@@ -173,22 +187,22 @@ fn attempt(row: &Row<'_>) -> rusqlite::Result<Attempt> {
 }
 
 /// What each state's table tells, in the same columns for all: id, at, attempt, fence, runner,
-/// started, ending, code, reason, final state; then the step's own.
+/// started, ending, code, reason, final state, since; then the step's own.
 macro_rules! view_of {
     (running, $from:literal) => {
-        view_of!(@ "u.id, u.claimed, u.attempt, u.fence, u.runner, NULL, NULL, NULL, NULL, NULL, ", $from)
+        view_of!(@ "u.id, u.claimed, u.attempt, u.fence, u.runner, NULL, NULL, NULL, NULL, NULL, u.since, ", $from)
     };
     (ready, $from:literal) => {
-        view_of!(@ "r.id, r.since, r.attempt, r.fence, NULL, NULL, NULL, NULL, NULL, NULL, ", $from)
+        view_of!(@ "r.id, r.since, r.attempt, r.fence, NULL, NULL, NULL, NULL, NULL, NULL, r.since, ", $from)
     };
     (delayed, $from:literal) => {
-        view_of!(@ "d.id, d.due, d.attempt, d.fence, NULL, NULL, NULL, NULL, NULL, NULL, ", $from)
+        view_of!(@ "d.id, d.due, d.attempt, d.fence, NULL, NULL, NULL, NULL, NULL, NULL, NULL, ", $from)
     };
     (held, $from:literal) => {
-        view_of!(@ "h.id, s.created, h.attempt, h.fence, NULL, NULL, NULL, NULL, NULL, NULL, ", $from)
+        view_of!(@ "h.id, s.created, h.attempt, h.fence, NULL, NULL, NULL, NULL, NULL, NULL, NULL, ", $from)
     };
     (done, $from:literal) => {
-        view_of!(@ "e.id, e.ended, e.attempt, e.fence, NULL, e.started, e.ending, e.code, e.reason, e.state, ", $from)
+        view_of!(@ "e.id, e.ended, e.attempt, e.fence, NULL, e.started, e.ending, e.code, e.reason, e.state, NULL, ", $from)
     };
     (@ $columns:literal, $from:literal) => {
         concat!("SELECT ", $columns, step_columns!(), $from)
@@ -262,6 +276,7 @@ pub(super) struct Found {
     id: LocalId,
     state: StepState,
     at: Timestamp,
+    since: Option<Timestamp>,
     attempt: u32,
     fence: u32,
     runner: Option<RunnerId>,
@@ -271,7 +286,7 @@ pub(super) struct Found {
 }
 
 /// Columns before the step's own.
-const OWN: usize = 10;
+const OWN: usize = 11;
 impl Found {
     /// Reads a row of a statement for this state; which final state it is, the row says itself.
     pub(super) fn read(row: &Row<'_>, state: StepState) -> rusqlite::Result<Self> {
@@ -285,6 +300,7 @@ impl Found {
             id: row::local(row, 0)?,
             state,
             at: row::timestamp(row, 1)?,
+            since: row.get::<_, Option<i64>>(10)?.map(Timestamp::from_millis),
             attempt: row.get(2)?,
             fence: row.get(3)?,
             runner: row.get::<_, Option<i64>>(4)?.map(RunnerId::new),
@@ -323,6 +339,7 @@ impl Found {
             policy: self.step.policy,
             created: self.step.created,
             at: self.at,
+            since: self.since,
             attempt: self.attempt,
             fence: self.fence,
             runner: self.runner,
