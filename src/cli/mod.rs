@@ -14,6 +14,7 @@ mod run;
 mod runlog;
 mod select;
 mod show;
+mod stats;
 mod status;
 mod step_json;
 pub mod time;
@@ -98,6 +99,7 @@ enum Command {
     #[command(visible_aliases = ["log", "cat"])]
     Logs(logs::LogsArgs),
     Wait(wait::WaitArgs),
+    Stats(stats::StatsArgs),
     Inspect(inspect::InspectArgs),
     Config(config::ConfigArgs),
 }
@@ -274,6 +276,7 @@ impl Command {
             | Self::Show(_)
             | Self::Logs(_)
             | Self::Wait(_)
+            | Self::Stats(_)
             | Self::Inspect(_)
             | Self::Config(_) => {}
         }
@@ -288,6 +291,7 @@ impl Command {
             Self::Show(args) => show::run(args, context),
             Self::Logs(args) => logs::run(args, context),
             Self::Wait(args) => wait::run(args, context),
+            Self::Stats(args) => stats::run(args, context),
             Self::Inspect(args) => inspect::run(args, context),
             Self::Config(args) => config::run(args, context),
         }

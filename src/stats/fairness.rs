@@ -154,8 +154,7 @@ impl Lane<'_> {
         };
         let key_of: BTreeMap<_, _> = keys.iter().zip(0..).map(|(key, at)| (*key, at)).collect();
         let owners: Vec<usize> = self.steps.iter().map(|step| key_of[step.key]).collect();
-        let mut accounts: Vec<Account> =
-            keys.iter().map(|key| Account::new(band, key)).collect();
+        let mut accounts: Vec<Account> = keys.iter().map(|key| Account::new(band, key)).collect();
         let mut weights = Weights::new(keys.len());
         let mut passed = Passed::default();
         let mut arrivals: Vec<usize> = (0..self.steps.len()).collect();

@@ -14,10 +14,7 @@ fn key(number: usize) -> FairnessKey {
 
 fn took(id: i64, of: usize, weight: f64, since: i64, claimed: i64) -> Dispatch {
     Dispatch {
-        id: StepId::new(
-            ShardId::new(0).unwrap(),
-            crate::model::LocalId::new(id),
-        ),
+        id: StepId::new(ShardId::new(0).unwrap(), crate::model::LocalId::new(id)),
         band: Band::DEFAULT,
         key: key(of),
         weight: Weight::new(weight).unwrap(),
@@ -56,12 +53,18 @@ fn a_key_is_promised_its_weights_part_of_the_slots_while_it_had_work() {
     };
     assert_eq!((first.slots, first.taken), (6, 3));
     assert!((first.promised - 3.0).abs() < 1e-9, "{first:?}");
-    assert_eq!((first.longest_slots, first.longest), (3, Span::from_millis(40)));
+    assert_eq!(
+        (first.longest_slots, first.longest),
+        (3, Span::from_millis(40))
+    );
     assert_eq!((second.slots, second.taken), (4, 3));
     assert!((second.promised - 3.0).abs() < 1e-9, "{second:?}");
     assert!((second.variance - 4.0 * 0.75 * 0.25).abs() < 1e-9);
     // It has waited since its last slot, and still does.
-    assert_eq!((second.longest_slots, second.longest), (1, Span::from_millis(50)));
+    assert_eq!(
+        (second.longest_slots, second.longest),
+        (1, Span::from_millis(50))
+    );
 }
 
 #[test]
@@ -87,7 +90,12 @@ fn what_waited_before_the_window_counts_from_its_beginning() {
 }
 
 /// The same numbers, slot by slot and key by key.
-fn naive(all: &[Dispatch], waiting: &[Waiting], from: Timestamp, until: Timestamp) -> Vec<KeyShare> {
+fn naive(
+    all: &[Dispatch],
+    waiting: &[Waiting],
+    from: Timestamp,
+    until: Timestamp,
+) -> Vec<KeyShare> {
     let mut keys: Vec<(Band, FairnessKey)> = all
         .iter()
         .map(|one| (one.band, one.key.clone()))
@@ -190,7 +198,10 @@ fn naive(all: &[Dispatch], waiting: &[Waiting], from: Timestamp, until: Timestam
 
 /// Steps of a few keys and two bands: since, wait, key, weight, band.
 fn steps() -> impl Strategy<Value = Vec<(i64, i64, usize, u32, u32)>> {
-    prop::collection::vec((0..60_i64, 0..40_i64, 0..5_usize, 1..9_u32, 1..3_u32), 0..60)
+    prop::collection::vec(
+        (0..60_i64, 0..40_i64, 0..5_usize, 1..9_u32, 1..3_u32),
+        0..60,
+    )
 }
 
 proptest! {

@@ -84,6 +84,8 @@ macro_rules! every_promise {
                     the_order_is_as_asked
                     a_limit_keeps_the_first
                     counts_tell_states_bands_and_the_next_due_time
+                    the_dispatches_of_a_window_are_all_tries_that_were_claimed_in_it
+                    arrivals_follow_their_numbers_from_an_instant_on
                 }
                 random {
                     any_history_leaves_what_a_plain_list_would
