@@ -5,6 +5,9 @@
 
 mod config;
 mod enqueue;
+mod event_json;
+mod eventlog;
+mod events;
 mod follow;
 mod init;
 mod inspect;
@@ -100,6 +103,7 @@ enum Command {
     Logs(logs::LogsArgs),
     Wait(wait::WaitArgs),
     Stats(stats::StatsArgs),
+    Events(events::EventsArgs),
     Inspect(inspect::InspectArgs),
     Config(config::ConfigArgs),
 }
@@ -277,6 +281,7 @@ impl Command {
             | Self::Logs(_)
             | Self::Wait(_)
             | Self::Stats(_)
+            | Self::Events(_)
             | Self::Inspect(_)
             | Self::Config(_) => {}
         }
@@ -292,6 +297,7 @@ impl Command {
             Self::Logs(args) => logs::run(args, context),
             Self::Wait(args) => wait::run(args, context),
             Self::Stats(args) => stats::run(args, context),
+            Self::Events(args) => events::run(args, context),
             Self::Inspect(args) => inspect::run(args, context),
             Self::Config(args) => config::run(args, context),
         }

@@ -8,8 +8,9 @@ use std::time::Duration;
 use clap::Args;
 use serde::Serialize;
 
+use super::eventlog::{EventLog, Tee};
 use super::render::table::Column;
-use super::render::{Cell, Table, number};
+use super::render::{Cell, Table, number, text};
 use super::runlog::{RunLog, Voice};
 use super::{Context, Done};
 use crate::ambient::Dice;
@@ -20,12 +21,13 @@ use crate::crew::shell::Shell;
 use crate::engine::drain::{self, Action, Phase};
 use crate::engine::{Engine, Manner, Neighbours, Notice, With};
 use crate::error::{Error, ErrorKind, Result};
+use crate::event::Sink;
 use crate::model::{RunnerId, Span};
 use crate::presence::bell::Bell;
 use crate::presence::control::{Answerer, Control, Question};
-use crate::presence::{Card, Presence};
+use crate::presence::{self, Card, Presence};
 use crate::refiller::Pace;
-use crate::store::sqlite::{Mode, SqliteStore, runners_dir};
+use crate::store::sqlite::{Mode, SqliteStore, events_dir, runners_dir};
 
 /// How long a claim stands where the runner's lock cannot be asked.
 const LEASE: Span = Span::from_millis(60_000);
@@ -76,6 +78,11 @@ pub(super) fn run(args: &RunArgs, context: &mut Context) -> Result<Done> {
         (false, false, false) => Voice::Lines,
     };
     let log = Arc::new(RunLog::new(voice));
+    let kept = keep_events(&store, runner, context);
+    let sink: Arc<dyn Sink> = match &kept {
+        Some(kept) => Arc::new(Tee(Arc::clone(&log) as Arc<_>, Arc::clone(kept) as Arc<_>)),
+        None => Arc::clone(&log) as Arc<_>,
+    };
     let bell = Arc::new(Bell::hang(presence.dir())?);
     let shell = Arc::new(Shell::new(
         store.root().to_owned(),
@@ -89,7 +96,7 @@ pub(super) fn run(args: &RunArgs, context: &mut Context) -> Result<Done> {
         runner,
         neighbours: Some(Neighbours { runners, bell }),
         clock: Arc::clone(&clock),
-        sink: Arc::clone(&log) as Arc<_>,
+        sink,
     };
     let engine = Arc::new(Engine::start(with, manner(context))?);
     catch_signals(engine.notice())?;
@@ -105,6 +112,9 @@ pub(super) fn run(args: &RunArgs, context: &mut Context) -> Result<Done> {
     .serve();
     let open = engine.finish(FLUSH);
     shell.close();
+    if let Some(kept) = &kept {
+        kept.close();
+    }
     control.0.close();
     // The thread ends with the socket; one that panicked has been heard of.
     drop(control.1.join());
@@ -131,6 +141,26 @@ fn enter(runners: &Path, runner: RunnerId, context: &Context) -> Result<Presence
         boot: format!("{:032x}", BootId::current()?.get()),
     };
     Presence::enter(runners, runner, &card)
+}
+
+/// Starts this runner's log of events. One that cannot be kept is no reason not to run.
+fn keep_events(
+    store: &SqliteStore,
+    runner: RunnerId,
+    context: &mut Context,
+) -> Option<Arc<EventLog>> {
+    let alive: Result<Vec<RunnerId>> = presence::alive(&runners_dir(store.root()))
+        .map(|alive| alive.into_iter().map(|(runner, _)| runner).collect());
+    let log = alive.and_then(|alive| EventLog::start(&events_dir(store.root()), runner, &alive));
+    match log {
+        Ok(log) => Some(Arc::new(log)),
+        Err(error) => {
+            context
+                .screen
+                .talk(&format!("warning: {}", text::shown(error.to_string())));
+            None
+        }
+    }
 }
 
 fn manner(context: &Context) -> Manner {
