@@ -283,6 +283,8 @@ impl Sink for Tee {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
 
     fn lost(id: i64) -> Event {
@@ -326,7 +328,6 @@ mod tests {
             assert_eq!(line["id"], format!("a{number}"));
             assert_eq!(line["by"], "00000005");
         }
-        use std::os::unix::fs::PermissionsExt as _;
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!(mode(&dir), 0o700);
         assert_eq!(mode(&dir.join("00000005.ndjson")), 0o600);

@@ -90,110 +90,95 @@ fn what_waited_before_the_window_counts_from_its_beginning() {
 }
 
 /// The same numbers, slot by slot and key by key.
-fn naive(
-    all: &[Dispatch],
-    waiting: &[Waiting],
+struct Naive<'a> {
+    all: &'a [Dispatch],
+    waiting: &'a [Waiting],
     from: Timestamp,
     until: Timestamp,
-) -> Vec<KeyShare> {
-    let mut keys: Vec<(Band, FairnessKey)> = all
-        .iter()
-        .map(|one| (one.band, one.key.clone()))
-        .chain(waiting.iter().map(|one| (one.band, one.key.clone())))
-        .collect();
-    keys.sort();
-    keys.dedup();
-    // The weight of a key at the claim of this number; `None` if it has nothing waiting then.
-    let weight = |band: Band, key: &FairnessKey, slot: usize| -> Option<f64> {
-        let now = all[slot].claimed;
-        let taken_later = all[slot..]
+}
+
+impl Naive<'_> {
+    fn shares(&self) -> Vec<KeyShare> {
+        let taken = self.all.iter().map(|one| (one.band, one.key.clone()));
+        let still = self.waiting.iter().map(|one| (one.band, one.key.clone()));
+        let keys: BTreeSet<(Band, FairnessKey)> = taken.chain(still).collect();
+        keys.iter()
+            .map(|(band, key)| self.share(*band, key, &keys))
+            .collect()
+    }
+
+    /// Returns since when the key's steps that are not claimed before this slot are due, with their
+    /// weights.
+    fn due(&self, band: Band, key: &FairnessKey, slot: usize) -> Vec<(Timestamp, f64)> {
+        let later = self.all[slot..]
             .iter()
-            .filter(|one| one.band == band && one.key == *key && one.since <= now)
-            .map(|one| (one.since, one.weight));
-        let still = waiting
+            .filter(|one| one.band == band && one.key == *key)
+            .map(|one| (one.since, one.weight.get()));
+        let still = self
+            .waiting
             .iter()
-            .filter(|one| one.band == band && one.key == *key && one.since <= now)
-            .map(|one| (one.since, one.weight));
-        let mut oldest: Option<(Timestamp, Weight)> = None;
-        for (since, weight) in taken_later.chain(still) {
-            if oldest.is_none_or(|(best, _)| since < best) {
-                oldest = Some((since, weight));
+            .filter(|one| one.band == band && one.key == *key)
+            .map(|one| (one.since, one.weight.get()));
+        later.chain(still).collect()
+    }
+
+    /// Returns the key's weight at a slot; `None` if it has nothing waiting then.
+    fn weight(&self, band: Band, key: &FairnessKey, slot: usize) -> Option<f64> {
+        let now = self.all[slot].claimed;
+        let due = self.due(band, key, slot).into_iter();
+        due.filter(|(since, _)| *since <= now)
+            .min_by_key(|(since, _)| *since)
+            .map(|(_, weight)| weight)
+    }
+
+    fn share(
+        &self,
+        band: Band,
+        key: &FairnessKey,
+        keys: &BTreeSet<(Band, FairnessKey)>,
+    ) -> KeyShare {
+        let mut share = Account::new(band, key).share;
+        let began = |slot: usize| {
+            let due = self.due(band, key, slot).into_iter();
+            due.map(|(since, _)| since.max(self.from)).min()
+        };
+        let (mut passed, mut waits_since) = (0, None);
+        for (slot, one) in self.all.iter().enumerate() {
+            if one.band != band {
+                continue;
+            }
+            let Some(own) = self.weight(band, key, slot) else {
+                continue;
+            };
+            let others = keys.iter().filter(|(other, _)| *other == band);
+            let total: f64 = others
+                .filter_map(|(_, other)| self.weight(band, other, slot))
+                .sum();
+            let part = own / total;
+            share.slots += 1;
+            share.promised += part;
+            share.variance += part * (1.0 - part);
+            let start = waits_since.or_else(|| began(slot)).unwrap();
+            waits_since = Some(start);
+            if one.key == *key {
+                share.taken += 1;
+                share.longest = share.longest.max(one.claimed.since(start));
+                passed = 0;
+                let mut left = self.due(band, key, slot + 1).into_iter();
+                let goes_on = left.any(|(since, _)| since <= one.claimed);
+                waits_since = goes_on.then_some(one.claimed);
+            } else {
+                passed += 1;
+                share.longest_slots = share.longest_slots.max(passed);
             }
         }
-        oldest.map(|(_, weight)| weight.get())
-    };
-    keys.iter()
-        .map(|(band, key)| {
-            let mut share = KeyShare {
-                band: *band,
-                key: key.clone(),
-                slots: 0,
-                taken: 0,
-                promised: 0.0,
-                variance: 0.0,
-                longest_slots: 0,
-                longest: Span::default(),
-            };
-            let mut passed = 0;
-            let mut began: Option<Timestamp> = None;
-            let mine = |one: &&Dispatch| one.band == *band && one.key == *key;
-            for (slot, one) in all.iter().enumerate().filter(|(_, one)| one.band == *band) {
-                let Some(own) = weight(*band, key, slot) else {
-                    continue;
-                };
-                let total: f64 = keys
-                    .iter()
-                    .filter(|(other, _)| other == band)
-                    .filter_map(|(_, key)| weight(*band, key, slot))
-                    .sum();
-                let part = own / total;
-                share.slots += 1;
-                share.promised += part;
-                share.variance += part * (1.0 - part);
-                if began.is_none() {
-                    let first = all[slot..].iter().filter(mine).map(|one| one.since);
-                    let still = waiting
-                        .iter()
-                        .filter(|one| one.band == *band && one.key == *key)
-                        .map(|one| one.since);
-                    began = first.chain(still).min().map(|since| since.max(from));
-                }
-                let start = began.unwrap();
-                if one.key == *key {
-                    share.taken += 1;
-                    share.longest = share.longest.max(one.claimed.since(start));
-                    share.longest_slots = share.longest_slots.max(passed);
-                    passed = 0;
-                    let now = one.claimed;
-                    let goes_on = all[slot + 1..]
-                        .iter()
-                        .filter(mine)
-                        .map(|one| one.since)
-                        .chain(
-                            waiting
-                                .iter()
-                                .filter(|one| one.band == *band && one.key == *key)
-                                .map(|one| one.since),
-                        )
-                        .any(|since| since <= now);
-                    began = goes_on.then_some(now);
-                } else {
-                    passed += 1;
-                    share.longest_slots = share.longest_slots.max(passed);
-                }
-            }
-            let still = waiting
-                .iter()
-                .filter(|one| one.band == *band && one.key == *key && one.since <= until)
-                .map(|one| one.since.max(from))
-                .min();
-            if let Some(since) = still {
-                let start = began.unwrap_or(since);
-                share.longest = share.longest.max(until.since(start));
-            }
-            share
-        })
-        .collect()
+        let left = began(self.all.len()).filter(|since| *since <= self.until);
+        if let Some(since) = left {
+            let start = waits_since.unwrap_or(since);
+            share.longest = share.longest.max(self.until.since(start));
+        }
+        share
+    }
 }
 
 /// Steps of a few keys and two bands: since, wait, key, weight, band.
@@ -232,7 +217,13 @@ proptest! {
             .filter(|one| seen.insert((one.band, one.key.clone(), one.since)))
             .collect();
         let fast = fairness(&all, &left, at(from), at(100));
-        let slow = naive(&all, &left, at(from), at(100));
+        let slow = Naive {
+            all: &all,
+            waiting: &left,
+            from: at(from),
+            until: at(100),
+        }
+        .shares();
         prop_assert_eq!(fast.len(), slow.len());
         for (fast, slow) in fast.iter().zip(&slow) {
             prop_assert!((fast.promised - slow.promised).abs() < 1e-9, "{:?}\n{:?}", fast, slow);
