@@ -15,6 +15,8 @@
 //! * [`cache`] holds hints for the crew; [`refiller`] drives look, report, plan, fetch, push for one shard.
 //! * [`crew`] takes a hint, claims it, runs the command; [`completion`] records what became of it.
 //! * [`decisions`] is what refills pushed lately, kept for whoever asks why.
+//! * [`stats`] says of the tries that are recorded how many there were, how long they took, and whether
+//!   each key got its part; it is pure, too.
 //! * [`presence`] is how processes know of each other; [`engine`] builds all of it and stops it in order.
 //! * [`cli`] is the skin: words in, words out.
 //!
@@ -23,7 +25,7 @@
 //! | level | modules | may import |
 //! |---|---|---|
 //! | 0 | `model`, `ambient`, `sync` | nothing of ours (`ambient` the model) |
-//! | 1 | `error`, `event`, `tally`, `cache` | level 0 |
+//! | 1 | `error`, `event`, `tally`, `cache`, `stats` | level 0 |
 //! | 2 | `planner`, `store`, `config`, `presence`, `decisions` | levels 0 and 1 |
 //! | 3 | `refiller`, `crew`, `completion` | levels 0 to 2, never one another |
 //! | 4 | `engine` | all of these, but no backend of the store |
@@ -75,8 +77,9 @@ pub mod decisions;
 // 5. Running the commands.
 pub mod crew;
 
-// 6. What became of each step.
+// 6. What became of each step, and what all of them amount to.
 pub mod completion;
+pub mod stats;
 
 // Who else is there; and all of it together.
 pub mod engine;

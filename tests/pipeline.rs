@@ -26,11 +26,12 @@ use fairq::model::{
 };
 use fairq::planner::Pick;
 use fairq::refiller::Pace;
+use fairq::stats::{Dispatch, Window};
 use fairq::store::memory::MemoryStore;
 use fairq::store::placement::Placement;
 use fairq::store::{
-    AfterSettle, Attempt, Claims, Filter, Intake, Lease, Output, Read, Settle, ShardCounts,
-    StepView, Store, Supply, Want,
+    AfterSettle, Arrival, Attempt, Claims, Filter, Intake, Lease, Output, Read, Settle,
+    ShardCounts, StepView, Store, Supply, Want,
 };
 use fairq::tally::{ShardTally, Tally};
 
@@ -151,6 +152,23 @@ impl Read for Frail {
     }
     fn counts(&self, shard: ShardId) -> Result<ShardCounts> {
         self.store.counts(shard)
+    }
+    fn dispatches(
+        &self,
+        shard: ShardId,
+        window: Window,
+        each: &mut dyn FnMut(Dispatch),
+    ) -> Result<()> {
+        self.store.dispatches(shard, window, each)
+    }
+    fn arrivals(
+        &self,
+        shard: ShardId,
+        after: LocalId,
+        since: Timestamp,
+        limit: usize,
+    ) -> Result<Vec<Arrival>> {
+        self.store.arrivals(shard, after, since, limit)
     }
 }
 

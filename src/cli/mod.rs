@@ -4,7 +4,11 @@
 //! Errors are printed in one place, which also chooses the exit code.
 
 mod config;
+mod ears;
 mod enqueue;
+mod event_json;
+mod eventlog;
+mod events;
 mod explain;
 mod follow;
 mod init;
@@ -15,6 +19,7 @@ mod run;
 mod runlog;
 mod select;
 mod show;
+mod stats;
 mod status;
 mod step_json;
 pub mod time;
@@ -101,6 +106,8 @@ enum Command {
     Wait(wait::WaitArgs),
     #[command(visible_alias = "why")]
     Explain(explain::ExplainArgs),
+    Stats(stats::StatsArgs),
+    Events(events::EventsArgs),
     Inspect(inspect::InspectArgs),
     Config(config::ConfigArgs),
 }
@@ -302,6 +309,8 @@ impl Command {
             | Self::Logs(_)
             | Self::Wait(_)
             | Self::Explain(_)
+            | Self::Stats(_)
+            | Self::Events(_)
             | Self::Inspect(_)
             | Self::Config(_) => {}
         }
@@ -317,6 +326,8 @@ impl Command {
             Self::Logs(args) => logs::run(args, context),
             Self::Wait(args) => wait::run(args, context),
             Self::Explain(args) => explain::run(args, context),
+            Self::Stats(args) => stats::run(args, context),
+            Self::Events(args) => events::run(args, context),
             Self::Inspect(args) => inspect::run(args, context),
             Self::Config(args) => config::run(args, context),
         }

@@ -8,8 +8,10 @@ use std::time::Duration;
 use clap::Args;
 use serde::Serialize;
 
+use super::ears::Ears;
+use super::eventlog::EventLog;
 use super::render::table::Column;
-use super::render::{Cell, Table, number};
+use super::render::{Cell, Table, number, text};
 use super::runlog::{RunLog, Voice};
 use super::{Context, Done};
 use crate::ambient::Dice;
@@ -21,13 +23,12 @@ use crate::decisions::DecisionLog;
 use crate::engine::drain::{self, Action, Phase};
 use crate::engine::{Engine, Manner, Neighbours, Notice, With};
 use crate::error::{Error, ErrorKind, Result};
-use crate::event::{Decided, Event, Sink};
-use crate::model::{RunnerId, ShardId, Span, StepState, Timestamp};
+use crate::model::{RunnerId, ShardId, Span, StepState};
 use crate::presence::bell::Bell;
 use crate::presence::control::{Answerer, Control, Question};
-use crate::presence::{Card, Presence};
+use crate::presence::{self, Card, Presence};
 use crate::refiller::Pace;
-use crate::store::sqlite::{Mode, SqliteStore, decisions_dir, runners_dir};
+use crate::store::sqlite::{Mode, SqliteStore, decisions_dir, events_dir, runners_dir};
 use crate::store::{Read as _, Store as _};
 
 /// How long a claim stands where the runner's lock cannot be asked.
@@ -80,6 +81,7 @@ pub(super) fn run(args: &RunArgs, context: &mut Context) -> Result<Done> {
     };
     let log = Arc::new(RunLog::new(voice));
     let decisions = Arc::new(DecisionLog::begin(&decisions_dir(store.root()), runner)?);
+    let kept = keep_events(&store, runner, context);
     let bell = Arc::new(Bell::hang(presence.dir())?);
     let shell = Arc::new(Shell::new(
         store.root().to_owned(),
@@ -99,6 +101,7 @@ pub(super) fn run(args: &RunArgs, context: &mut Context) -> Result<Done> {
         clock: Arc::clone(&clock),
         sink: Arc::new(Ears {
             log: Arc::clone(&log),
+            events: kept.clone(),
             decisions: Arc::clone(&decisions),
         }),
     };
@@ -117,6 +120,9 @@ pub(super) fn run(args: &RunArgs, context: &mut Context) -> Result<Done> {
     let open = engine.finish(FLUSH);
     shell.close();
     decisions.close();
+    if let Some(kept) = &kept {
+        kept.close();
+    }
     control.0.close();
     // The thread ends with the socket; one that panicked has been heard of.
     drop(control.1.join());
@@ -137,22 +143,6 @@ pub(super) fn run(args: &RunArgs, context: &mut Context) -> Result<Done> {
     ending
 }
 
-/// Hears everything that happens in a run.
-struct Ears {
-    log: Arc<RunLog>,
-    decisions: Arc<DecisionLog>,
-}
-
-impl Sink for Ears {
-    fn emit(&self, at: Timestamp, event: &Event) {
-        self.log.emit(at, event);
-    }
-
-    fn decided(&self, at: Timestamp, decided: &Decided<'_>) {
-        self.decisions.note(at, decided);
-    }
-}
-
 /// Makes this process known as a runner.
 fn enter(runners: &Path, runner: RunnerId, context: &Context) -> Result<Presence> {
     let card = Card {
@@ -162,6 +152,26 @@ fn enter(runners: &Path, runner: RunnerId, context: &Context) -> Result<Presence
         boot: format!("{:032x}", BootId::current()?.get()),
     };
     Presence::enter(runners, runner, &card)
+}
+
+/// Starts this runner's log of events. One that cannot be kept is no reason not to run.
+fn keep_events(
+    store: &SqliteStore,
+    runner: RunnerId,
+    context: &mut Context,
+) -> Option<Arc<EventLog>> {
+    let alive: Result<Vec<RunnerId>> = presence::alive(&runners_dir(store.root()))
+        .map(|alive| alive.into_iter().map(|(runner, _)| runner).collect());
+    let log = alive.and_then(|alive| EventLog::start(&events_dir(store.root()), runner, &alive));
+    match log {
+        Ok(log) => Some(Arc::new(log)),
+        Err(error) => {
+            context
+                .screen
+                .talk(&format!("warning: {}", text::shown(error.to_string())));
+            None
+        }
+    }
 }
 
 fn manner(context: &Context) -> Manner {

@@ -5,6 +5,7 @@ use std::io::{IsTerminal as _, Write as _};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use super::event_json;
 use super::render::{number, text};
 use crate::event::{Event, Level, Sink};
 use crate::model::{Span, StepState, Timestamp};
@@ -156,21 +157,7 @@ impl Sink for RunLog {
             return;
         }
         let line = if self.voice == Voice::Json {
-            #[derive(serde::Serialize)]
-            struct Line<'e> {
-                schema: u32,
-                at: String,
-                level: &'static str,
-                #[serde(flatten)]
-                event: &'e Event,
-            }
-            let line = Line {
-                schema: 1,
-                at: at.to_string(),
-                level: event.level().word(),
-                event,
-            };
-            serde_json::to_string(&line).unwrap_or_default()
+            event_json::event(at, None, event)
         } else {
             // The level is for what went wrong; the rest is what one runs it to see.
             let level = match event.level() {

@@ -3,9 +3,10 @@
 //!
 //! Errors are of the kind `Usage` and name the word.
 
+use super::time::Zone;
 use crate::config::Settings;
 use crate::error::{Error, ErrorKind, Result};
-use crate::model::{Band, LocalId, ShardId, Span, StepId};
+use crate::model::{Band, LocalId, ShardId, Span, StepId, Timestamp};
 
 /// Reads a duration: `90`, `90s`, `1h30m`, `2d`, `250ms`, `1.5s`.
 ///
@@ -15,6 +16,25 @@ use crate::model::{Band, LocalId, ShardId, Span, StepId};
 pub fn span(text: &str) -> Result<Span> {
     text.parse()
         .map_err(|error: crate::model::ParseSpanError| usage(error.to_string()))
+}
+
+/// Reads since when something is wanted: a duration until now, as [`span`], or a time, as
+/// [`Zone::read`].
+///
+/// # Errors
+///
+/// `Usage` for anything else, and for a time that lies ahead.
+pub fn since(text: &str, zone: &Zone, now: Timestamp) -> Result<Timestamp> {
+    if let Ok(span) = text.parse::<Span>() {
+        return Ok(now - span);
+    }
+    let instant = zone.read(text, now)?;
+    if instant > now {
+        return Err(usage(format!("{text:?} is not over yet")).hint(format!(
+            "it is read as {instant}; write the day as well, or a duration: 1h30m"
+        )));
+    }
+    Ok(instant)
 }
 
 /// Reads a band: its number, or a name from the configuration.
@@ -164,6 +184,21 @@ mod tests {
             assert_eq!(error.kind(), ErrorKind::Usage, "{text:?}");
             assert!(error.to_string().contains(part), "{text:?}: {error}");
             assert!(error.to_string().contains(&format!("{text:?}")), "{error}");
+        }
+    }
+
+    #[test]
+    fn since_is_a_duration_until_now_or_a_time_that_is_over() {
+        let zone = Zone::new(jiff::tz::TimeZone::UTC);
+        let now: Timestamp = Timestamp::from_millis(86_400_000);
+        let read = |text| since(text, &zone, now);
+        let millis = |text| read(text).unwrap().millis();
+        assert_eq!(millis("1h"), 82_800_000);
+        assert_eq!(millis("90"), 86_310_000);
+        assert_eq!(millis("1970-01-01 01:00"), 3_600_000);
+        assert_eq!(millis("now"), 86_400_000);
+        for text in ["1970-01-03 00:00", "16:00", "yesterday", ""] {
+            assert_eq!(read(text).unwrap_err().kind(), ErrorKind::Usage, "{text}");
         }
     }
 

@@ -98,6 +98,15 @@ fn handle(shared: &Arc<Shared>, worker: u32, seat: &mut Box<dyn Seat>, taken: &T
         }
     };
     shared.counts.won.fetch_add(1, Ordering::Relaxed);
+    let event = Event::Claimed {
+        id: claim.id,
+        band: claim.band,
+        key: claim.key.clone(),
+        fence: claim.fence,
+        attempt: claim.attempt,
+        waited: claim.claimed.since(claim.since),
+    };
+    parts.sink.emit(claim.claimed, &event);
     parts.foreman.claimed(&claim);
     let event = Event::Claimed {
         id: claim.id,

@@ -21,9 +21,10 @@ use crate::model::{
     Band, Candidate, Claim, FairnessKey, LocalId, LostRun, NewStep, RunnerId, Settled, Settlement,
     ShardId, StepId, Stream, Timestamp,
 };
+use crate::stats::{Dispatch, Window};
 use crate::tally::{ShardTally, Tally};
 
-pub use view::{Attempt, Counts, Filter, Order, ShardCounts, StepView};
+pub use view::{Arrival, Attempt, Counts, Filter, Order, ShardCounts, StepView};
 
 /// Puts steps in.
 pub trait Intake: Send + Sync {
@@ -195,6 +196,36 @@ pub trait Read: Send + Sync {
     ///
     /// The shard could not be read.
     fn counts(&self, shard: ShardId) -> Result<ShardCounts>;
+
+    /// Hands every try of the shard that lies in the window to `each`, in no order; running ones
+    /// are among them. Costs O(all tries that are recorded), for there is no index on time; what
+    /// lies in the window costs more than what does not.
+    ///
+    /// # Errors
+    ///
+    /// The shard could not be read; `each` may have been called by then.
+    fn dispatches(
+        &self,
+        shard: ShardId,
+        window: Window,
+        each: &mut dyn FnMut(Dispatch),
+    ) -> Result<()>;
+
+    /// Returns the steps that were put in after the one of number `after` and not before `since`,
+    /// in the order of their numbers, at most `limit` of them. Costs O(log(all steps) + limit); for
+    /// this, times are taken to rise with the numbers, and where the clock was set back some steps
+    /// from before `since` may be missed or found.
+    ///
+    /// # Errors
+    ///
+    /// The shard could not be read.
+    fn arrivals(
+        &self,
+        shard: ShardId,
+        after: LocalId,
+        since: Timestamp,
+        limit: usize,
+    ) -> Result<Vec<Arrival>>;
 }
 
 /// A kept output: bytes from the store, or a file to read them from.

@@ -78,6 +78,23 @@ pub struct Attempt {
     pub ending: Ending,
 }
 
+/// A step as it was put in.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Arrival {
+    /// Its id.
+    pub id: StepId,
+    /// Its band.
+    pub band: Band,
+    /// Its key.
+    pub key: FairnessKey,
+    /// Its weight.
+    pub weight: Weight,
+    /// Its name.
+    pub name: Option<String>,
+    /// When that was.
+    pub created: Timestamp,
+}
+
 /// How many, by band and key or by state.
 pub type Counts<K> = BTreeMap<K, u64>;
 

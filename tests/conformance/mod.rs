@@ -86,6 +86,8 @@ macro_rules! every_promise {
                     counts_tell_states_bands_and_the_next_due_time
                     the_due_steps_of_a_key_before_one_are_counted_up_to_a_limit
                     a_running_step_still_tells_since_when_it_had_been_due
+                    the_dispatches_of_a_window_are_all_tries_that_were_claimed_in_it
+                    arrivals_follow_their_numbers_from_an_instant_on
                 }
                 random {
                     any_history_leaves_what_a_plain_list_would

@@ -5,10 +5,14 @@ use std::collections::BTreeMap;
 use fairq::model::Stream;
 use fairq::model::{
     Band, Due, Ending, LocalId, NewStep, OnLost, ShardId, StepId, StepState, Timestamp, Verdict,
+    Weight,
 };
-use fairq::store::{Counts, Filter, Order};
+use fairq::stats::{Dispatch, Outcome, Window};
+use fairq::store::{Arrival, Counts, Filter, Order};
 
-use super::{ONLY, Open, START, World, at, band, key, lost_step, over, runner, step, success};
+use super::{
+    ONLY, Open, START, World, at, band, give_back, key, lost_step, over, runner, step, success,
+};
 
 const fn after(millis: i64) -> Timestamp {
     at(START.millis() + millis)
@@ -286,4 +290,122 @@ pub(crate) fn a_running_step_still_tells_since_when_it_had_been_due(open: Open) 
     assert_eq!(since(id), Some(START));
     world.settle(success(&claim));
     assert_eq!(since(id), None);
+}
+
+pub(crate) fn the_dispatches_of_a_window_are_all_tries_that_were_claimed_in_it(open: Open) {
+    let world = World::new(open, 2);
+    let put = |of: &str, number| {
+        world.put_one(NewStep {
+            band: band(number),
+            weight: Weight::new(2.5).unwrap(),
+            ..step(of)
+        })
+    };
+    let ids = [
+        put("a", 3),
+        put("b", 4),
+        put("c", 5),
+        put("d", 6),
+        put("e", 7),
+    ];
+    let early = world.claim(ids[0], 1, after(10)).unwrap();
+    world.settle(success(&early));
+    let failing = world.claim(ids[1], 1, after(20)).unwrap();
+    world.settle(over(
+        &failing,
+        Ending::Signalled { signal: 9 },
+        Verdict::Failed,
+    ));
+    let given_back = world.claim(ids[2], 1, after(30)).unwrap();
+    world.settle(give_back(&given_back));
+    world.claim(ids[3], 8, after(40)).unwrap();
+    world
+        .store
+        .reclaim(ids[3].shard, runner(8), after(45))
+        .unwrap();
+    world.claim(ids[2], 1, after(50)).unwrap();
+    let found = |window: Window| {
+        let mut all = Vec::new();
+        for shard in world.shards() {
+            world
+                .store
+                .dispatches(shard, window, &mut |one| all.push(one))
+                .unwrap();
+        }
+        all.sort_by_key(|one| one.claimed);
+        all
+    };
+    let expected = |step: usize, number: u32, claimed: i64, ended: Option<i64>, outcome| Dispatch {
+        id: ids[step],
+        band: band(number),
+        key: key(["a", "b", "c", "d", "e"][step]),
+        weight: Weight::new(2.5).unwrap(),
+        since: START,
+        claimed: after(claimed),
+        started: (ended.is_some() && outcome != Outcome::Lost).then(|| after(claimed + 1)),
+        ended: ended.map(after),
+        outcome,
+    };
+    let all = [
+        expected(0, 3, 10, Some(20), Outcome::Succeeded),
+        expected(1, 4, 20, Some(30), Outcome::Failed),
+        expected(2, 5, 30, Some(40), Outcome::Interrupted),
+        expected(3, 6, 40, Some(45), Outcome::Lost),
+        expected(2, 5, 50, None, Outcome::Running),
+    ];
+    assert_eq!(found(Window::Since(at(0))), all);
+    assert_eq!(found(Window::Since(after(20))), all[1..]);
+    assert_eq!(found(Window::Since(after(21))), all[2..]);
+    assert_eq!(found(Window::Since(after(51))), []);
+    assert_eq!(found(Window::Last(99)), all);
+    assert_eq!(found(Window::Last(0)), []);
+    // The latest of all shards are among the latest of each.
+    for count in 1..=all.len() {
+        let last = found(Window::Last(count));
+        assert!(last.ends_with(&all[all.len() - count..]), "{last:?}");
+        for shard in world.shards() {
+            assert!(last.iter().filter(|one| one.id.shard == shard).count() <= count);
+        }
+    }
+}
+
+pub(crate) fn arrivals_follow_their_numbers_from_an_instant_on(open: Open) {
+    let world = World::new(open, 1);
+    let mut all = Vec::new();
+    for number in 0..20 {
+        let step = NewStep {
+            name: Some(format!("n{number}")),
+            band: band(7),
+            ..step("a")
+        };
+        // Two at each instant.
+        let created = after(10 * (number / 2));
+        let id = world.store.enqueue(&[step], created).unwrap()[0];
+        all.push(Arrival {
+            id,
+            band: band(7),
+            key: key("a"),
+            weight: Weight::ONE,
+            name: Some(format!("n{number}")),
+            created,
+        });
+    }
+    let from = |last: i64, since, limit| {
+        world
+            .store
+            .arrivals(ONLY, LocalId::new(last), since, limit)
+            .unwrap()
+    };
+    assert_eq!(from(0, at(0), usize::MAX), all);
+    assert_eq!(from(0, at(0), 3), all[..3]);
+    for last in 0..=20_u8 {
+        for millis in 0..100 {
+            let skipped = usize::from(last).max(usize::try_from((millis + 9) / 10 * 2).unwrap());
+            let expected = &all[skipped.min(20)..];
+            let found = from(i64::from(last), after(millis), usize::MAX);
+            assert_eq!(found, expected, "{last} {millis}");
+        }
+    }
+    assert_eq!(from(0, after(91), 9), []);
+    assert_eq!(from(i64::MAX, at(0), 9), []);
 }

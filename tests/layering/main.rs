@@ -33,6 +33,7 @@ const PURE: &[&str] = &[
     "tally.rs",
     "planner/",
     "cache/",
+    "stats/",
     "completion/verdict.rs",
     "engine/drain.rs",
 ];

@@ -157,6 +157,15 @@ impl Screen {
         self.flush()
     }
 
+    /// Writes a line that is JSON already, with its version in it.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Self::raw`].
+    pub fn json_text(&mut self, json: &str) -> Result<()> {
+        self.line(&visible(json))
+    }
+
     fn document(&mut self, value: &impl Serialize, indented: bool) -> Result<()> {
         let document = Document {
             schema: SCHEMA,

@@ -13,12 +13,13 @@ use crate::model::{
     Band, Candidate, Captured, Claim, FairnessKey, LocalId, LostRun, NewStep, RunnerId, Settlement,
     ShardId, StepId, Stream, Timestamp,
 };
+use crate::stats::{Dispatch, Window};
 use crate::tally::{ShardTally, Tally};
 
 use super::placement::{Placement, Placer};
 use super::{
-    AfterSettle, Attempt, Claims, Filter, Intake, Lease, Output, Read, Settle, ShardCounts,
-    StepView, Store, Supply, Want,
+    AfterSettle, Arrival, Attempt, Claims, Filter, Intake, Lease, Output, Read, Settle,
+    ShardCounts, StepView, Store, Supply, Want,
 };
 use shard::Shard;
 
@@ -183,6 +184,27 @@ impl Read for MemoryStore {
 
     fn counts(&self, shard: ShardId) -> Result<ShardCounts> {
         self.on(shard, |shard| shard.counts())
+    }
+
+    fn dispatches(
+        &self,
+        shard: ShardId,
+        window: Window,
+        each: &mut dyn FnMut(Dispatch),
+    ) -> Result<()> {
+        let found = self.on(shard, |shard| shard.dispatches(window))?;
+        found.into_iter().for_each(each);
+        Ok(())
+    }
+
+    fn arrivals(
+        &self,
+        shard: ShardId,
+        after: LocalId,
+        since: Timestamp,
+        limit: usize,
+    ) -> Result<Vec<Arrival>> {
+        self.on(shard, |shard| shard.arrivals(after, since, limit))
     }
 }
 

@@ -1,13 +1,15 @@
 //! One shard in memory: its steps, where each stands, and the moves between.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 
 use crate::model::{
     Band, Candidate, Captured, Claim, Due, Ending, FairnessKey, Finished, LocalId, LostRun,
     NewStep, OnLost, RunnerId, Settled, Settlement, ShardId, StepId, StepState, Stream, Timestamp,
     Verdict,
 };
-use crate::store::{Attempt, Lease, ShardCounts, StepView, Want};
+use crate::stats::{Dispatch, Outcome, Window};
+use crate::store::{Arrival, Attempt, Lease, ShardCounts, StepView, Want};
 use crate::tally::{ShardTally, Tally};
 
 /// Where a step stands, with what is known only there.
@@ -409,6 +411,56 @@ impl Shard {
             *counts.ready.entry(*band).or_default() += 1;
         }
         counts
+    }
+
+    pub(super) fn dispatches(&self, window: Window) -> Vec<Dispatch> {
+        let mut found = Vec::new();
+        for (id, step) in &self.steps {
+            let dispatch = |since, claimed| Dispatch {
+                id: StepId::new(self.id, *id),
+                band: step.asked.band,
+                key: step.asked.key.clone(),
+                weight: step.asked.weight,
+                since,
+                claimed,
+                started: None,
+                ended: None,
+                outcome: Outcome::Running,
+            };
+            found.extend(step.tries.iter().map(|over| Dispatch {
+                started: over.attempt.started,
+                ended: Some(over.attempt.ended),
+                outcome: Outcome::of(&over.attempt.ending),
+                ..dispatch(over.attempt.since, over.attempt.claimed)
+            }));
+            if let Stand::Running(run) = step.stand {
+                found.push(dispatch(run.since, run.claimed));
+            }
+        }
+        match window {
+            Window::Since(from) => found.retain(|one| one.claimed >= from),
+            Window::Last(count) => {
+                found.sort_by_key(|one| std::cmp::Reverse((one.claimed, one.id)));
+                found.truncate(count);
+            }
+        }
+        found
+    }
+
+    pub(super) fn arrivals(&self, after: LocalId, since: Timestamp, limit: usize) -> Vec<Arrival> {
+        self.steps
+            .range((Bound::Excluded(after), Bound::Unbounded))
+            .filter(|(_, step)| step.created >= since)
+            .take(limit)
+            .map(|(id, step)| Arrival {
+                id: StepId::new(self.id, *id),
+                band: step.asked.band,
+                key: step.asked.key.clone(),
+                weight: step.asked.weight,
+                name: step.asked.name.clone(),
+                created: step.created,
+            })
+            .collect()
     }
 }
 

@@ -101,6 +101,11 @@ pub fn decisions_dir(root: &Path) -> PathBuf {
     root.join("decisions")
 }
 
+/// Returns the directory of the runners' event logs; the first runner makes it.
+pub fn events_dir(root: &Path) -> PathBuf {
+    root.join("events")
+}
+
 /// Reads the manifest of the store at `root`; `None` if there is no store yet.
 pub(super) fn read(root: &Path) -> Result<Option<Manifest>> {
     let path = root.join(MANIFEST);
@@ -235,7 +240,7 @@ fn refuse_strangers(root: &Path) -> Result<()> {
     let ours = |name: &str| {
         matches!(
             name,
-            MANIFEST | LOCK | "output" | "runners" | "decisions" | "fairq.toml.new"
+            MANIFEST | LOCK | "output" | "runners" | "decisions" | "events" | "fairq.toml.new"
         ) || (name.starts_with("shard-") && name.contains(".db"))
     };
     let entries = match fs::read_dir(root) {

@@ -6,6 +6,7 @@
 
 mod checkpoint;
 mod conn;
+mod history;
 mod intake;
 mod layout;
 mod lease;
@@ -34,7 +35,7 @@ use crate::ambient::{Clock, Dice};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::ShardId;
 
-pub use layout::{NewStore, decisions_dir, looseness, output_dir, runners_dir};
+pub use layout::{NewStore, decisions_dir, events_dir, looseness, output_dir, runners_dir};
 pub use pool::PoolStats;
 pub use writer::Durability;
 

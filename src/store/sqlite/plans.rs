@@ -92,3 +92,32 @@ fn what_stands_ahead_is_counted_in_one_range() {
     let sorts = |line: &String| line.contains("TEMP B-TREE") || line.contains("SCAN ready");
     assert!(!plan.iter().any(sorts), "{plan:#?}");
 }
+
+/// A million finished steps are bisected, not walked, to find those of the last hour.
+#[test]
+fn arrivals_are_searched_by_their_numbers() {
+    for sql in [super::history::AT, super::history::ARRIVALS] {
+        let plan = plan(sql);
+        assert_eq!(
+            plan,
+            ["SEARCH steps USING INTEGER PRIMARY KEY (rowid>?)"],
+            "{sql}"
+        );
+    }
+}
+
+/// The wide rows of steps are read for the window's tries only.
+#[test]
+fn tries_are_read_from_the_narrow_tables() {
+    for sql in [super::history::SINCE, super::history::LAST] {
+        let plan = plan(sql);
+        let steps: Vec<_> = plan.iter().filter(|line| line.contains(" s ")).collect();
+        assert!(!steps.is_empty());
+        for line in steps {
+            assert!(
+                line.starts_with("SEARCH s USING INTEGER PRIMARY KEY"),
+                "{plan:#?}"
+            );
+        }
+    }
+}

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use rusqlite::{Connection, OptionalExtension as _, Row};
 
 use super::SqliteStore;
+use super::history;
 use super::list;
 use super::row::{self, StepRow, step_columns};
 use super::shard::Shard;
@@ -17,7 +18,8 @@ use crate::error::{Context as _, ErrorKind, Result};
 use crate::model::{
     Band, Ending, FairnessKey, LocalId, RunnerId, ShardId, StepId, StepState, Stream, Timestamp,
 };
-use crate::store::{Attempt, Filter, Output, Read, ShardCounts, StepView};
+use crate::stats::{Dispatch, Window};
+use crate::store::{Arrival, Attempt, Filter, Output, Read, ShardCounts, StepView};
 use crate::tally::Tally;
 
 impl Read for SqliteStore {
@@ -124,6 +126,27 @@ impl Read for SqliteStore {
             let transaction = connection.unchecked_transaction()?;
             counts(&transaction)
         })
+    }
+
+    fn dispatches(
+        &self,
+        shard: ShardId,
+        window: Window,
+        each: &mut dyn FnMut(Dispatch),
+    ) -> Result<()> {
+        self.shard(shard)?
+            .read(|connection| history::dispatches(connection, shard, window, each))
+    }
+
+    fn arrivals(
+        &self,
+        shard: ShardId,
+        after: LocalId,
+        since: Timestamp,
+        limit: usize,
+    ) -> Result<Vec<Arrival>> {
+        self.shard(shard)?
+            .read(|connection| history::arrivals(connection, shard, after, since, limit))
     }
 }
 
