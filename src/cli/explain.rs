@@ -287,7 +287,7 @@ fn headline(context: &Context, step: &StepView) -> String {
 fn print_reasons(context: &mut Context, reasons: &[Reason]) -> Result<()> {
     for reason in reasons {
         say(context, &format!("  {}: {}", reason.code, reason.sentence))?;
-        say(context, &format!("    until {}", reason.changes))?;
+        say(context, &format!("    ends when {}", reason.changes))?;
     }
     Ok(())
 }

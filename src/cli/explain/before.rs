@@ -252,8 +252,11 @@ fn planned(first: Told<'_>, by: &Try, second: Told<'_>, dir: &Path) -> Result<Gr
             mine.shard,
             mine.at,
             then.map_or_else(String::new, |then| format!(
-                ", and got its first in cycle {} of shard {}, at {}",
-                then.cycle, then.shard, then.at
+                ", and got its first in cycle {} of shard {}, at {}{}",
+                then.cycle,
+                then.shard,
+                then.at,
+                later_turn(mine, then)
             ))
         );
         let evidence = json!({ "first": mine, "second": null, "second_planned": then,
@@ -261,6 +264,16 @@ fn planned(first: Told<'_>, by: &Try, second: Told<'_>, dir: &Path) -> Result<Gr
         return Ok(ground("no_slot", sentence, evidence));
     };
     Ok(compared(one, mine, other, &theirs))
+}
+
+/// Tells the turns where they can be compared: one runner's, in one band, the later one higher.
+fn later_turn(mine: &Planned, then: &Planned) -> String {
+    let of_one_lane = mine.runner == then.runner && mine.band == then.band;
+    if of_one_lane && mine.pick == Pick::Stride && then.turn > mine.turn {
+        format!(", with turn {:.3} after {:.3}", then.turn, mine.turn)
+    } else {
+        String::new()
+    }
 }
 
 fn compared(one: StepId, mine: &Planned, other: StepId, theirs: &Planned) -> Ground {

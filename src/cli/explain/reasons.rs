@@ -69,7 +69,7 @@ pub(super) fn all(
         reasons.push(Reason::new(
             "next",
             "nothing stands before it: a live runner has a worker free".to_owned(),
-            "it is taken within moments",
+            "it is taken, within moments",
             json!({}),
         ));
     }
@@ -86,7 +86,7 @@ fn held(step: &StepView, attempts: &[Attempt]) -> Reason {
     Reason::new(
         "held",
         why,
-        "nothing that this fairq does: enqueue it anew without a hold",
+        "it is enqueued anew without a hold: this fairq releases none",
         json!({ "lost_with": lost.map(|last| last.runner) }),
     )
 }
@@ -222,7 +222,7 @@ pub(super) fn runners_for(step: StepId, due: bool, all: &[Live]) -> Vec<Reason> 
             reasons.push(Reason::new(
                 "runner_silent",
                 format!("runner {runner} is alive and cannot be asked: {error}"),
-                "it answers; it may run steps all the same",
+                "it answers; it may run steps in the meantime",
                 json!({ "runner": runner, "pid": live.pid, "error": error }),
             ));
         }
@@ -240,7 +240,7 @@ pub(super) fn runners_for(step: StepId, due: bool, all: &[Live]) -> Vec<Reason> 
                     "runner {runner} plans without shard {}: it has not been able to read it",
                     step.shard
                 ),
-                "it can read the shard: it tries again at each heartbeat",
+                "it can read the shard, which it tries at each heartbeat",
                 json!({ "runner": runner, "pid": live.pid, "shard": step.shard }),
             ));
         }
