@@ -319,7 +319,7 @@ fn summarise(
     let tally = engine.tally();
     let all: u64 = tally.claimed.values().sum();
     let seconds = ran_for.as_secs_f64();
-    let quantiles = |of: &crate::engine::Durations| Quantiles {
+    let quantiles = |of: &crate::model::Durations| Quantiles {
         p50: of.quantile(0.5),
         p99: of.quantile(0.99),
     };

@@ -22,10 +22,10 @@ use crate::event::{Event, Sink};
 use crate::model::{RunnerId, ShardId, Span, StepState};
 use crate::planner::{Pick, Planner};
 use crate::presence::bell::Bell;
-use crate::refiller::{Pace, Progress, Refiller, Shared};
+use crate::refiller::{Pace, Progress, Refiller, ShardStatus, Shared, StatusBoard};
 use crate::store::Store;
 
-pub use foreman::{Durations, Tally};
+pub use foreman::Tally;
 pub use notice::Notice;
 
 /// How a runner works.
@@ -83,6 +83,7 @@ pub struct Engine {
     planner: Arc<Planner>,
     cache: Arc<CandidateCache>,
     progress: Arc<Progress>,
+    status: Arc<StatusBoard>,
     completer: Arc<Completer>,
     crew: Crew,
     boss: Arc<Boss>,
@@ -111,11 +112,13 @@ impl Engine {
         let planner = Arc::new(Planner::new(manner.pick, manner.seed));
         let cache = Arc::new(CandidateCache::new(manner.workers));
         let progress = Arc::new(Progress::new(shards, &with.clock));
+        let status = Arc::new(StatusBoard::new(shards));
         let notice = Arc::new(Notice::default());
         let boss = Arc::new(Boss::new(
             Arc::clone(&planner),
             Arc::clone(&cache),
             Arc::clone(&progress),
+            Arc::clone(&status),
             Arc::clone(&notice),
             &with,
         ));
@@ -139,6 +142,7 @@ impl Engine {
             planner: Arc::clone(&planner),
             cache: Arc::clone(&cache),
             progress: Arc::clone(&progress),
+            status: Arc::clone(&status),
             clock: Arc::clone(&with.clock),
             sink: Arc::clone(&with.sink),
         };
@@ -171,6 +175,7 @@ impl Engine {
             planner,
             cache,
             progress,
+            status,
             completer,
             crew,
             boss,
@@ -198,6 +203,11 @@ impl Engine {
     /// Returns what the crew does.
     pub fn crew(&self) -> CrewView {
         self.crew.view()
+    }
+
+    /// Returns what the refiller of each shard has done, in the order of the shards.
+    pub fn shards(&self) -> Vec<ShardStatus> {
+        self.status.view()
     }
 
     /// Returns how many steps run.

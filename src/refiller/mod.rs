@@ -9,6 +9,7 @@
 //! A cycle never fails towards its caller: the next cycle is the retry. No shard waits for another.
 
 mod progress;
+mod status;
 mod wake;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,9 +25,11 @@ use crate::planner::{Plan, Planner};
 use crate::store::{Supply, Want};
 use crate::tally::ShardTally;
 
+use self::status::Watch;
 use self::wake::Woken;
 
 pub use progress::Progress;
+pub use status::{ShardStatus, StatusBoard};
 pub use wake::Wake;
 
 /// How fast a refiller turns.
@@ -50,6 +53,8 @@ pub struct Shared {
     pub cache: Arc<CandidateCache>,
     /// Who must turn when.
     pub progress: Arc<Progress>,
+    /// What they have done, for people.
+    pub status: Arc<StatusBoard>,
     /// The time.
     pub clock: Arc<dyn Clock>,
     /// Where events go.
@@ -73,19 +78,6 @@ pub enum Outcome {
     Nothing,
     /// So many candidates were pushed.
     Pushed(usize),
-}
-
-/// What a turn took.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Phases {
-    /// Promoting and reading the tally.
-    pub tally: Duration,
-    /// Planning.
-    pub plan: Duration,
-    /// Fetching ids.
-    pub fetch: Duration,
-    /// Assembling and pushing.
-    pub push: Duration,
 }
 
 /// Drives one shard.
@@ -143,6 +135,13 @@ impl Refiller {
 
     /// Makes one turn.
     pub fn cycle(&mut self) -> Outcome {
+        let mut watch = Watch::start(Arc::clone(&self.with.clock));
+        let outcome = self.turn(&mut watch);
+        self.with.status.turned(self.shard, outcome, watch.phases());
+        outcome
+    }
+
+    fn turn(&mut self, watch: &mut Watch) -> Outcome {
         // Before the look: what was decided until here, the look will show.
         self.with.cache.begin_cycle(self.shard);
         let before = self.with.planner.global_band();
@@ -158,7 +157,9 @@ impl Refiller {
             self.blind = 0;
             self.emit(&Event::ShardReturned { shard: self.shard });
         }
+        watch.tallied();
         let own = report.band();
+        self.with.status.saw(self.shard);
         self.with
             .planner
             .tally(self.shard, report, self.with.clock.now());
@@ -171,7 +172,8 @@ impl Refiller {
             .progress
             .planned(self.shard, own.is_some() && own == plan.band);
         self.spread_band(before);
-        self.push(&plan)
+        watch.planned();
+        self.push(&plan, watch)
     }
 
     /// Promotes and reads, unless nothing can have changed since the last time.
@@ -195,6 +197,7 @@ impl Refiller {
     /// Takes the shard out of planning because it could not look.
     fn withdraw(&mut self, error: &Error) {
         self.with.planner.clear(self.shard);
+        self.with.status.withdrew(self.shard, error);
         self.with.progress.planned(self.shard, false);
         self.seen = None;
         self.blind = self.blind.saturating_add(1);
@@ -216,7 +219,7 @@ impl Refiller {
         }
     }
 
-    fn push(&self, plan: &Plan) -> Outcome {
+    fn push(&self, plan: &Plan, watch: &mut Watch) -> Outcome {
         let Some(band) = plan.band else {
             self.with.cache.refill(self.shard, Vec::new(), Band::WORST);
             return Outcome::Nothing;
@@ -228,6 +231,7 @@ impl Refiller {
         let Ok(mut lists) = self.fetch(plan, band) else {
             return Outcome::Unfetched;
         };
+        watch.fetched();
         let mut batch = Vec::with_capacity(plan.slots.len());
         // In the order of the slots, so that the batch keeps the interleave; a key that has become
         // shorter since just gives fewer. Slots whose turn was taken from the window before, while
@@ -245,6 +249,7 @@ impl Refiller {
         }
         let selected = batch.len();
         let discarded = self.with.cache.refill(self.shard, batch, band);
+        watch.pushed();
         self.emit(&Event::Refilled {
             shard: self.shard,
             band,
