@@ -4,9 +4,10 @@
 //! thread, a time-out and a size limit of its own, so that whoever connects and stays silent, sends
 //! half a message or sends rubbish holds up nobody.
 
-use std::fs::File;
+use std::fs::{self, File, Permissions};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -35,10 +36,17 @@ const MOST_AT_ONCE: usize = 256;
 pub enum Question {
     /// What its cache holds.
     Cache,
-    /// What its crew does.
-    Crew,
+    /// What it planned last, and from what.
+    Plan,
     /// What the pools of its reading connections have done.
     Pool,
+    /// Who it is, what its crew does, and how the cycles and writers of its shards fare.
+    Runner,
+    /// Run so many steps at once from now on.
+    Resize {
+        /// How many.
+        workers: usize,
+    },
 }
 
 /// What comes back.
@@ -49,8 +57,8 @@ enum Answer {
     Error(String),
 }
 
-/// Answers questions; called by many threads at once.
-pub type Answerer = Arc<dyn Fn(&Question) -> serde_json::Value + Send + Sync>;
+/// Answers questions, or says why not; called by many threads at once.
+pub type Answerer = Arc<dyn Fn(&Question) -> Result<serde_json::Value> + Send + Sync>;
 
 /// A runner's socket, from inside.
 #[derive(Debug)]
@@ -72,6 +80,9 @@ impl Control {
         let failed = || format!("cannot make {}", path.display());
         let listener =
             through_short_path(dir, UnixListener::bind).or_fail(ErrorKind::Unavailable, failed)?;
+        // Whoever can write to it can ask; the folder around it is its owner's alone already.
+        fs::set_permissions(&path, Permissions::from_mode(0o600))
+            .or_fail(ErrorKind::Unavailable, failed)?;
         Ok(Self {
             listener,
             path,
@@ -138,7 +149,10 @@ pub fn ask(runners: &Path, id: RunnerId, question: &Question) -> Result<serde_js
         .or_fail(ErrorKind::Unavailable, failed)?;
     match serde_json::from_str(&text).or_fail(ErrorKind::Unavailable, failed)? {
         Answer::Ok(value) => Ok(value),
-        Answer::Error(text) => Err(Error::new(ErrorKind::General, failed()).hint(text)),
+        Answer::Error(text) => Err(Error::new(
+            ErrorKind::General,
+            format!("the runner {id} refuses: {text}"),
+        )),
     }
 }
 
@@ -147,7 +161,10 @@ fn converse(stream: &UnixStream, answer: &Answerer) -> std::io::Result<()> {
     let mut line = String::new();
     BufReader::new(stream.take(MOST_ASKED)).read_line(&mut line)?;
     let reply = match serde_json::from_str(&line) {
-        Ok(question) => Answer::Ok(answer(&question)),
+        Ok(question) => match answer(&question) {
+            Ok(value) => Answer::Ok(value),
+            Err(error) => Answer::Error(error.to_string()),
+        },
         Err(error) => Answer::Error(format!("not a question that this fairq knows: {error}")),
     };
     let mut text = serde_json::to_string(&reply)?;
@@ -186,41 +203,88 @@ mod tests {
             root.path().to_owned()
         };
         let id = RunnerId::new(7);
-        std::fs::create_dir_all(dir_of(&runners, id)).unwrap();
+        fs::create_dir_all(dir_of(&runners, id)).unwrap();
         (root, runners, id)
     }
 
-    /// Two hundred clients that say nothing, half of something or rubbish.
+    /// Serves with this answer while `with` runs.
+    fn served(runners: &Path, id: RunnerId, answer: &Answerer, with: impl FnOnce()) {
+        let control = Arc::new(Control::open(&dir_of(runners, id)).unwrap());
+        let (serving, answer) = (Arc::clone(&control), Arc::clone(answer));
+        let server = std::thread::spawn(move || serving.serve(&answer));
+        with();
+        control.close();
+        server.join().unwrap();
+    }
+
+    fn echo() -> Answerer {
+        Arc::new(|question| Ok(serde_json::json!({ "asked": question })))
+    }
+
+    /// Two hundred clients that say nothing, half of something or rubbish. An asker waits for a
+    /// short while only, and served behind them it would wait for all of theirs.
     #[test]
     fn silent_and_rude_clients_hold_up_nobody() {
         let (_root, runners, id) = runner(true);
-        let control = Arc::new(Control::open(&dir_of(&runners, id)).unwrap());
-        let serving = Arc::clone(&control);
-        let answer: Answerer = Arc::new(|question| serde_json::json!({ "asked": question }));
-        let server = std::thread::spawn(move || serving.serve(&answer));
         let dir = dir_of(&runners, id);
-        let rude: Vec<UnixStream> = (0..200)
-            .map(|number| {
-                let mut stream = through_short_path(&dir, UnixStream::connect).unwrap();
-                match number % 3 {
-                    0 => {}
-                    1 => stream.write_all(b"{\"ask\":").unwrap(),
-                    _ => stream.write_all(b"\xff\xfe\0rubbish\n").unwrap(),
-                }
-                stream
-            })
-            .collect();
-        let told = ask(&runners, id, &Question::Cache).unwrap();
-        assert_eq!(told["asked"]["ask"], "cache");
-        drop(rude);
-        control.close();
-        server.join().unwrap();
+        served(&runners, id, &echo(), || {
+            let rude: Vec<UnixStream> = (0..200)
+                .map(|number| {
+                    let mut stream = through_short_path(&dir, UnixStream::connect).unwrap();
+                    match number % 3 {
+                        0 => {}
+                        1 => stream.write_all(b"{\"ask\":").unwrap(),
+                        _ => stream.write_all(b"\xff\xfe\0rubbish\n").unwrap(),
+                    }
+                    stream
+                })
+                .collect();
+            for workers in 0..50 {
+                let told = ask(&runners, id, &Question::Resize { workers }).unwrap();
+                assert_eq!(told["asked"]["ask"], "resize");
+                assert_eq!(told["asked"]["workers"], workers);
+            }
+            drop(rude);
+        });
+    }
+
+    #[test]
+    fn a_question_without_an_end_is_not_read_to_its_end() {
+        let (_root, runners, id) = runner(false);
+        let dir = dir_of(&runners, id);
+        served(&runners, id, &echo(), || {
+            let mut stream = through_short_path(&dir, UnixStream::connect).unwrap();
+            let most = usize::try_from(MOST_ASKED).unwrap();
+            stream.write_all(&vec![b' '; most]).unwrap();
+            let mut told = String::new();
+            stream.read_to_string(&mut told).unwrap();
+            assert!(told.contains("not a question"), "{told}");
+        });
+    }
+
+    #[test]
+    fn a_refusal_comes_with_its_reason() {
+        let (_root, runners, id) = runner(false);
+        let answer: Answerer = Arc::new(|_| Err(Error::new(ErrorKind::Usage, "not that many")));
+        served(&runners, id, &answer, || {
+            let error = ask(&runners, id, &Question::Pool).unwrap_err();
+            assert!(error.to_string().contains("not that many"), "{error}");
+        });
+    }
+
+    #[test]
+    fn the_socket_is_its_owners_alone() {
+        let (_root, runners, id) = runner(true);
+        let dir = dir_of(&runners, id);
+        let _control = Control::open(&dir).unwrap();
+        let mode = fs::metadata(dir.join(SOCKET)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
     }
 
     #[test]
     fn a_runner_that_is_gone_does_not_answer() {
         let (_root, runners, id) = runner(false);
-        let error = ask(&runners, id, &Question::Crew).unwrap_err();
+        let error = ask(&runners, id, &Question::Runner).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable);
     }
 }
