@@ -115,7 +115,7 @@ pub(super) fn run(args: &PlanArgs, context: &mut Context) -> Result<Done> {
             plan: &plan,
         })?;
     } else {
-        let title = "what a runner that has just started would plan, from a fresh look";
+        let title = "what a runner that has just started would plan";
         plan_tables::print(context, title, &plan)?;
     }
     if !look.overdue.is_empty() {

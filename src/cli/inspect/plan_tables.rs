@@ -11,7 +11,7 @@ use crate::model::{ShardId, Span};
 /// Writes a plan under a title.
 pub(super) fn print(context: &mut Context, title: &str, plan: &Picture) -> Result<()> {
     let screen = &mut context.screen;
-    let at = plan.at.as_ref().map(|at| format!(" at {at}"));
+    let at = plan.at.as_ref().map(|at| format!(", looked at {at}"));
     screen.line(&text::shown(format!("{title}{}", at.unwrap_or_default())))?;
     let seed = plan.seed.map(|seed| format!(", seed {seed}"));
     let clock = plan.clock.map(|clock| format!(", virtual time {clock:.3}"));
