@@ -9,7 +9,7 @@
 #[expect(dead_code, reason = "other tests use the rest")]
 mod common;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
@@ -23,6 +23,7 @@ use fairq::planner::{Decision, Merged, Standing, dice};
 use fairq::store::sqlite::{Durability, Mode, SqliteStore};
 use fairq::store::{Store as _, Supply as _};
 use fairq::tally::TallyBoard;
+use nix::sys::signal::Signal;
 use serde_json::Value;
 
 /// A step that ends when the test says so.
@@ -263,111 +264,165 @@ fn without_a_runner_only_what_needs_one_says_so() {
     assert!(first["wal_bytes"].is_u64());
 }
 
-#[test]
-fn a_live_runner_tells_what_it_runs_plans_holds_and_counts() {
+/// Two steps run for two workers, six more wait; `look` is called when the runner has planned on
+/// what is left.
+fn with_a_busy_runner(look: impl FnOnce(&Sandbox, u32)) {
     let sandbox = Sandbox::with_shards(2);
-    let lines = vec![BLOCKER.to_owned(); 4];
-    let mut ids: BTreeSet<String> = BTreeSet::new();
     for key in ["alice", "bob"] {
-        ids.extend(sandbox.enqueue_lines(&["-b", "7", "-k", key], &lines));
+        sandbox.enqueue_lines(&["-b", "7", "-k", key], &vec![BLOCKER.to_owned(); 4]);
     }
     let runner = sandbox.runner(&["--workers", "2"]);
     until("two steps run", || sandbox.count("running") == 2);
     until("the runner planned on what is left", || {
-        let live = sandbox.json(["inspect", "plan", "--live"]);
-        let keys = live["runners"][0]["keys"].as_array().unwrap().clone();
-        keys.iter()
-            .map(|key| key["count"].as_u64().unwrap())
-            .sum::<u64>()
-            == 6
+        let plan = sandbox.json(["inspect", "plan", "--live"])["runners"][0].take();
+        let keys = list(&plan["keys"]).iter();
+        keys.map(|key| key["count"].as_u64().unwrap()).sum::<u64>() == 6
     });
-    let plan = sandbox.json(["inspect", "plan", "--live"])["runners"][0].take();
-    assert_eq!(
-        (&plan["pid"], &plan["band"]),
-        (&runner.pid().into(), &7.into())
-    );
-    assert!(plan["tally_age_ms"].is_u64() && plan["clock"].is_f64());
-    for key in plan["keys"].as_array().unwrap() {
-        assert!(
-            (key["expected_share"].as_f64().unwrap() - 0.5).abs() < 1e-9,
-            "{key}"
-        );
-        let Some(turn) = key["turns"][0].as_f64() else {
-            continue;
-        };
-        // A step of weight 1 is one further on.
-        let pass = key["pass"].as_f64().unwrap();
-        assert!((turn - pass - 1.0).abs() < 1e-6, "{key}");
-        assert_eq!(key["first_slot_on"], key["oldest_on"], "{key}");
-    }
-    let shards = plan["shards"].as_array().unwrap();
-    assert!(shards.iter().all(|shard| shard["tallied_ms_ago"].is_u64()));
-
-    let seen = sandbox.json(["inspect", "runners"]);
-    let seen = &seen["runners"][0];
-    assert_eq!(
-        (&seen["pid"], &seen["crew"]["workers"]),
-        (&runner.pid().into(), &2.into())
-    );
-    let running = seen["crew"]["running"].as_array().unwrap();
-    assert_eq!(running.len(), 2);
-    for step in running {
-        let id = step["id"].as_str().unwrap();
-        assert!(ids.contains(id));
-        assert_eq!(sandbox.step(id)["key"], step["key"]);
-        assert_eq!(step["band"], 7);
-        assert!(step["claimed"].is_string() && step["running_ms"].is_u64());
-    }
-
-    let shards = sandbox.json(["inspect", "shards"])["runners"][0]["shards"].take();
-    let shards = shards.as_array().unwrap().clone();
-    assert_eq!(shards.len(), 2);
-    for shard in &shards {
-        let cycles = shard["cycles"].as_u64().unwrap();
-        let ways = ["blind", "unfetched", "nothing", "pushed"];
-        let ways: u64 = ways.iter().map(|way| shard[way].as_u64().unwrap()).sum();
-        assert!(cycles > 0 && cycles == ways, "{shard}");
-        assert_eq!(
-            shard["phases"]["tally"]["count"].as_u64(),
-            Some(cycles),
-            "{shard}"
-        );
-        assert!(shard["phases"]["plan"]["p99"].is_u64(), "{shard}");
-    }
-    let writes: u64 = shards
-        .iter()
-        .map(|s| s["writer"]["writes"].as_u64().unwrap())
-        .sum();
-    assert!(writes >= 2);
-
-    let pools = sandbox.json(["inspect", "pool"])["runners"][0]["shards"].take();
-    for pool in pools.as_array().unwrap() {
-        assert!(
-            pool["capacity"].as_u64() > Some(0) && pool["open"].as_u64() > Some(0),
-            "{pool}"
-        );
-    }
-    let cache = sandbox.json(["inspect", "cache"])["runners"][0].take();
-    assert_eq!(
-        (&cache["cache"]["capacity"], &cache["crew"]["claims_won"]),
-        (&4.into(), &2.into())
-    );
-    assert_eq!(cache["cache"]["counters"]["pops"], 2);
-    assert!(cache["waste"].is_f64());
-    let text = sandbox.fairq(["inspect", "cache"]).expect(0).text();
-    for counter in cache["cache"]["counters"].as_object().unwrap().values() {
-        assert!(
-            text.contains(&counter.to_string()),
-            "{counter} is not in\n{text}"
-        );
-    }
-    for about in ["shards", "pool", "runners"] {
-        let name = seen["runner"].as_str().unwrap();
-        let text = sandbox.fairq(["inspect", about]).expect(0).text();
-        assert!(text.contains(name), "{about}: {text}");
-    }
+    look(&sandbox, runner.pid());
     fs::write(sandbox.work("go"), "").unwrap();
     until("all is done", || sandbox.count("succeeded") == 8);
+}
+
+fn list(value: &Value) -> &Vec<Value> {
+    value.as_array().unwrap()
+}
+
+#[test]
+fn a_live_runner_tells_what_it_planned_last() {
+    with_a_busy_runner(|sandbox, pid| {
+        let plan = sandbox.json(["inspect", "plan", "--live"])["runners"][0].take();
+        assert_eq!((&plan["pid"], &plan["band"]), (&pid.into(), &7.into()));
+        assert!(plan["tally_age_ms"].is_u64() && plan["clock"].is_f64());
+        for key in list(&plan["keys"]) {
+            let share = key["expected_share"].as_f64().unwrap();
+            assert!((share - 0.5).abs() < 1e-9, "{key}");
+            let Some(turn) = key["turns"][0].as_f64() else {
+                continue;
+            };
+            // A step of weight 1 is one further on.
+            let pass = key["pass"].as_f64().unwrap();
+            assert!((turn - pass - 1.0).abs() < 1e-6, "{key}");
+            assert_eq!(key["first_slot_on"], key["oldest_on"], "{key}");
+        }
+        let shards = list(&plan["shards"]);
+        assert!(shards.iter().all(|s| s["tallied_ms_ago"].is_u64()));
+    });
+}
+
+#[test]
+fn a_live_runner_tells_what_it_runs() {
+    with_a_busy_runner(|sandbox, pid| {
+        let seen = sandbox.json(["inspect", "runners"])["runners"][0].take();
+        assert_eq!(seen["pid"], pid);
+        assert_eq!(seen["crew"]["workers"], 2);
+        let running = list(&seen["crew"]["running"]);
+        assert_eq!(running.len(), 2);
+        let text = sandbox.fairq(["inspect", "runners"]).expect(0).text();
+        for step in running {
+            let id = step["id"].as_str().unwrap();
+            let known = sandbox.step(id);
+            assert_eq!(
+                (&step["key"], &step["band"]),
+                (&known["key"], &known["band"])
+            );
+            assert_eq!(step["claimed"], known["claimed"]);
+            assert!(step["running_ms"].is_u64());
+            assert!(text.contains(&format!("\n{id}\t7\t")), "{text}");
+        }
+    });
+}
+
+#[test]
+fn a_live_runner_tells_how_its_shards_fare() {
+    with_a_busy_runner(|sandbox, _| {
+        let seen = sandbox.json(["inspect", "shards"]);
+        let shards = list(&seen["runners"][0]["shards"]);
+        assert_eq!(shards.len(), 2);
+        for shard in shards {
+            let cycles = shard["cycles"].as_u64().unwrap();
+            let ways = ["blind", "unfetched", "nothing", "pushed"];
+            let ways: u64 = ways.iter().map(|way| shard[way].as_u64().unwrap()).sum();
+            assert!(cycles > 0 && cycles == ways, "{shard}");
+            assert_eq!(shard["phases"]["tally"]["count"], cycles, "{shard}");
+            assert!(shard["phases"]["plan"]["p99"].is_u64(), "{shard}");
+        }
+        let writes = shards.iter().map(|s| s["writer"]["writes"].as_u64());
+        assert!(writes.sum::<Option<u64>>() >= Some(2));
+        let pools = sandbox.json(["inspect", "pool"])["runners"][0]["shards"].take();
+        for pool in list(&pools) {
+            assert!(pool["capacity"].as_u64() >= pool["open"].as_u64(), "{pool}");
+            assert!(pool["open"].as_u64() > Some(0), "{pool}");
+        }
+    });
+}
+
+#[test]
+fn a_live_runner_tells_what_it_holds_and_all_that_it_counted() {
+    with_a_busy_runner(|sandbox, _| {
+        let cache = sandbox.json(["inspect", "cache"])["runners"][0].take();
+        assert_eq!(cache["cache"]["capacity"], 4);
+        assert_eq!(cache["crew"]["claims_won"], 2);
+        let counters = cache["cache"]["counters"].as_object().unwrap();
+        assert_eq!(counters["pops"], 2);
+        assert!(cache["waste"].is_f64());
+        let text = sandbox.fairq(["inspect", "cache"]).expect(0).text();
+        let (_, table) = text.split_once("SINCE THE START").unwrap();
+        // A line for each, and three for claims.
+        assert_eq!(table.lines().skip(1).count(), counters.len() + 3, "{text}");
+    });
+}
+
+#[test]
+fn several_runners_are_each_asked_and_one_that_hangs_keeps_nobody_from_the_others() {
+    let sandbox = Sandbox::with_shards(1);
+    let (hangs, answers) = (sandbox.runner(&[]), sandbox.runner(&[]));
+    let asked: [&[&str]; 5] = [
+        &["plan", "--live"],
+        &["cache"],
+        &["pool"],
+        &["runners"],
+        &["shards"],
+    ];
+    for about in asked {
+        until("both answer", || {
+            let seen = sandbox.json(["inspect"].iter().chain(about));
+            list(&seen["runners"]).len() == 2
+        });
+    }
+    hangs.signal(Signal::SIGSTOP);
+    let ran = sandbox.fairq(["inspect", "pool", "--json"]).expect(0);
+    let seen = ran.json();
+    assert_eq!(list(&seen["runners"]).len(), 1);
+    assert_eq!(seen["runners"][0]["pid"], answers.pid());
+    assert!(ran.err.contains("does not answer"), "{}", ran.err);
+    answers.kill_hard();
+    // There is a runner, but it cannot be asked: another matter than that there is none.
+    sandbox.fairq(["inspect", "pool"]).expect(75);
+    hangs.kill_hard();
+    sandbox.fairq(["inspect", "pool"]).expect(3);
+}
+
+/// Whoever holds the lock for writing keeps nobody from looking.
+#[test]
+fn looking_takes_no_lock_for_writing() {
+    let sandbox = filled();
+    let writers: Vec<rusqlite::Connection> = (0..3)
+        .map(|shard| {
+            let file = sandbox.store().join(format!("shard-{shard}.db"));
+            let connection = rusqlite::Connection::open(file).unwrap();
+            connection.execute_batch("BEGIN IMMEDIATE").unwrap();
+            connection
+        })
+        .collect();
+    let plan = sandbox.json(["inspect", "plan", "--capacity", "8"]);
+    assert_eq!(list(&plan["slots"]).len(), 8);
+    let shards = sandbox.json(["inspect", "shards"]);
+    assert!(
+        list(&shards["shards"])
+            .iter()
+            .all(|shard| shard["error"].is_null())
+    );
+    drop(writers);
 }
 
 #[test]
