@@ -85,7 +85,7 @@ struct ShardJson {
 
 /// Answers through the socket in a runner's folder until it is closed.
 pub(super) fn serve(dir: &Path, answers: Answers) -> Result<(Arc<Control>, JoinHandle<()>)> {
-    let control = Arc::new(Control::open(dir)?);
+    let control = Arc::new(Control::open(dir, Arc::clone(&answers.clock))?);
     let serving = Arc::clone(&control);
     let answer: Answerer = Arc::new(move |question| answers.to(question));
     let thread = std::thread::Builder::new()

@@ -17,12 +17,13 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::dir_of;
+use crate::ambient::Clock;
 use crate::error::{Context as _, Error, ErrorKind, Result};
 use crate::model::RunnerId;
 
 const SOCKET: &str = "control";
 /// A question is a short line.
-const MOST_ASKED: u64 = 64 * 1024;
+const MOST_ASKED: usize = 64 * 1024;
 /// An answer names keys and running steps.
 const MOST_ANSWERED: u64 = 64 * 1024 * 1024;
 /// How long a connection may take to ask, and an asker waits for a live runner's answer.
@@ -67,6 +68,7 @@ pub struct Control {
     path: PathBuf,
     closed: AtomicBool,
     open: Arc<AtomicUsize>,
+    clock: Arc<dyn Clock>,
 }
 
 impl Control {
@@ -75,7 +77,7 @@ impl Control {
     /// # Errors
     ///
     /// `Unavailable` if it cannot be made.
-    pub fn open(dir: &Path) -> Result<Self> {
+    pub fn open(dir: &Path, clock: Arc<dyn Clock>) -> Result<Self> {
         let path = dir.join(SOCKET);
         let failed = || format!("cannot make {}", path.display());
         let listener =
@@ -88,6 +90,7 @@ impl Control {
             path,
             closed: AtomicBool::new(false),
             open: Arc::default(),
+            clock,
         })
     }
 
@@ -104,11 +107,12 @@ impl Control {
                 continue;
             }
             let (answer, open) = (Arc::clone(answer), Arc::clone(&self.open));
+            let clock = Arc::clone(&self.clock);
             let spawned = std::thread::Builder::new()
                 .name("control".to_owned())
                 .spawn(move || {
                     // Whatever goes wrong with one connection is the business of who opened it.
-                    drop(converse(&stream, &answer));
+                    drop(converse(&stream, &answer, &*clock));
                     open.fetch_sub(1, Ordering::SeqCst);
                 });
             if spawned.is_err() {
@@ -156,11 +160,9 @@ pub fn ask(runners: &Path, id: RunnerId, question: &Question) -> Result<serde_js
     }
 }
 
-fn converse(stream: &UnixStream, answer: &Answerer) -> std::io::Result<()> {
+fn converse(stream: &UnixStream, answer: &Answerer, clock: &dyn Clock) -> std::io::Result<()> {
     patient(stream)?;
-    let mut line = String::new();
-    BufReader::new(stream.take(MOST_ASKED)).read_line(&mut line)?;
-    let reply = match serde_json::from_str(&line) {
+    let reply = match serde_json::from_slice(&hear(stream, clock)?) {
         Ok(question) => match answer(&question) {
             Ok(value) => Answer::Ok(value),
             Err(error) => Answer::Error(error.to_string()),
@@ -171,6 +173,25 @@ fn converse(stream: &UnixStream, answer: &Answerer) -> std::io::Result<()> {
     text.push('\n');
     let mut stream = stream;
     stream.write_all(text.as_bytes())
+}
+
+/// Reads a line, or as much as a question may have. All of it must come in time: whoever sent a byte
+/// now and then would else hold a place for hours.
+fn hear(mut stream: &UnixStream, clock: &dyn Clock) -> std::io::Result<Vec<u8>> {
+    let until = clock.monotonic() + PATIENCE;
+    let (mut line, mut part) = (Vec::new(), [0; 4096]);
+    loop {
+        let left = until.saturating_sub(clock.monotonic());
+        if left.is_zero() {
+            return Err(std::io::ErrorKind::TimedOut.into());
+        }
+        stream.set_read_timeout(Some(left))?;
+        let read = stream.read(&mut part)?;
+        line.extend_from_slice(&part[..read]);
+        if read == 0 || part[..read].contains(&b'\n') || line.len() >= MOST_ASKED {
+            return Ok(line);
+        }
+    }
 }
 
 fn patient(stream: &UnixStream) -> std::io::Result<()> {
@@ -207,9 +228,13 @@ mod tests {
         (root, runners, id)
     }
 
+    fn clock() -> Arc<dyn Clock> {
+        Arc::new(crate::ambient::SystemClock::new())
+    }
+
     /// Serves with this answer while `with` runs.
     fn served(runners: &Path, id: RunnerId, answer: &Answerer, with: impl FnOnce()) {
-        let control = Arc::new(Control::open(&dir_of(runners, id)).unwrap());
+        let control = Arc::new(Control::open(&dir_of(runners, id), clock()).unwrap());
         let (serving, answer) = (Arc::clone(&control), Arc::clone(answer));
         let server = std::thread::spawn(move || serving.serve(&answer));
         with();
@@ -254,11 +279,25 @@ mod tests {
         let dir = dir_of(&runners, id);
         served(&runners, id, &echo(), || {
             let mut stream = through_short_path(&dir, UnixStream::connect).unwrap();
-            let most = usize::try_from(MOST_ASKED).unwrap();
-            stream.write_all(&vec![b' '; most]).unwrap();
+            stream.write_all(&vec![b' '; MOST_ASKED]).unwrap();
             let mut told = String::new();
             stream.read_to_string(&mut told).unwrap();
             assert!(told.contains("not a question"), "{told}");
+        });
+    }
+
+    /// It never falls silent for long, and loses its place all the same.
+    #[test]
+    fn a_question_that_drips_in_is_not_waited_for() {
+        let (_root, runners, id) = runner(false);
+        let dir = dir_of(&runners, id);
+        served(&runners, id, &echo(), || {
+            let mut stream = through_short_path(&dir, UnixStream::connect).unwrap();
+            let drips = (0..600).take_while(|_| {
+                std::thread::park_timeout(Duration::from_millis(50));
+                stream.write_all(b" ").is_ok()
+            });
+            assert!(drips.count() < 600, "it was listened to for ever");
         });
     }
 
@@ -276,7 +315,7 @@ mod tests {
     fn the_socket_is_its_owners_alone() {
         let (_root, runners, id) = runner(true);
         let dir = dir_of(&runners, id);
-        let _control = Control::open(&dir).unwrap();
+        let _control = Control::open(&dir, clock()).unwrap();
         let mode = fs::metadata(dir.join(SOCKET)).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
     }
