@@ -410,6 +410,10 @@ fn a_shard_that_cannot_be_read_withdraws_and_returns() {
         "the withdrawal",
         |event| matches!(event, Event::ShardWithdrawn { shard, .. } if shard.number() == 0),
     );
+    let told = works.engine().shards();
+    let error = told[0].error.as_deref().unwrap_or_default();
+    assert!(error.contains("a fault of the test"), "{error}");
+    assert_eq!((told[1].error.as_deref(), told[1].blind), (None, 0));
     let others: Vec<StepId> = ids
         .iter()
         .copied()
@@ -428,6 +432,8 @@ fn a_shard_that_cannot_be_read_withdraws_and_returns() {
     );
     works.store.faults.tally.store(false, Ordering::SeqCst);
     works.wait_until_drained();
+    let told = works.engine().shards();
+    assert!(told[0].error.is_none() && told[0].blind > 0);
     works.stop();
     works.assert_each_ran_once_and_succeeded(&ids);
 }
@@ -445,6 +451,8 @@ fn a_fetch_that_fails_is_made_again_by_the_next_cycle() {
         notice.wait(notice.seen(), Duration::from_millis(5));
     }
     assert!(works.times_run().is_empty());
+    // The third failure may be of a turn that is not over yet.
+    assert!(works.engine().shards()[0].unfetched >= 2);
     works.store.faults.fetch.store(false, Ordering::SeqCst);
     works.wait_until_drained();
     works.stop();

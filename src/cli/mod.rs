@@ -3,6 +3,7 @@
 //! Each command is a file: its arguments, what it asks of the core, and how the answer is shown.
 //! Errors are printed in one place, which also chooses the exit code.
 
+mod answers;
 mod config;
 mod ears;
 mod enqueue;

@@ -1,6 +1,5 @@
 //! `fairq run`: run steps.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -8,6 +7,7 @@ use std::time::Duration;
 use clap::Args;
 use serde::Serialize;
 
+use super::answers::{self, Answers};
 use super::ears::Ears;
 use super::eventlog::EventLog;
 use super::render::table::Column;
@@ -25,7 +25,6 @@ use crate::engine::{Engine, Manner, Neighbours, Notice, With};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{RunnerId, ShardId, Span, StepState};
 use crate::presence::bell::Bell;
-use crate::presence::control::{Answerer, Control, Question};
 use crate::presence::{self, Card, Presence};
 use crate::refiller::Pace;
 use crate::store::sqlite::{Mode, SqliteStore, decisions_dir, events_dir, runners_dir};
@@ -72,7 +71,8 @@ pub(super) fn run(args: &RunArgs, context: &mut Context) -> Result<Done> {
     let runners = runners_dir(store.root());
     let runner = RunnerId::new(Dice::fresh().bits().cast_signed());
     let clock = Arc::clone(&context.clock);
-    let presence = enter(&runners, runner, context)?;
+    let card = card(context)?;
+    let presence = Presence::enter(&runners, runner, &card)?;
     let voice = match (args.quiet, args.json, context.screen.is_terminal()) {
         (true, ..) => Voice::Quiet,
         (_, true, _) => Voice::Json,
@@ -107,7 +107,10 @@ pub(super) fn run(args: &RunArgs, context: &mut Context) -> Result<Done> {
     };
     let engine = Arc::new(Engine::start(with, manner(context))?);
     catch_signals(engine.notice())?;
-    let control = serve_control(presence.dir(), &engine, &store)?;
+    let control = answers::serve(
+        presence.dir(),
+        Answers::new(runner, card, &engine, &store, &clock),
+    )?;
     let began = clock.monotonic();
     let ending = Turn {
         args,
@@ -143,15 +146,14 @@ pub(super) fn run(args: &RunArgs, context: &mut Context) -> Result<Done> {
     ending
 }
 
-/// Makes this process known as a runner.
-fn enter(runners: &Path, runner: RunnerId, context: &Context) -> Result<Presence> {
-    let card = Card {
+/// Returns what this process says of itself as a runner.
+fn card(context: &Context) -> Result<Card> {
+    Ok(Card {
         pid: std::process::id(),
         workers: context.settings.workers as usize,
         started: context.clock.now(),
         boot: format!("{:032x}", BootId::current()?.get()),
-    };
-    Presence::enter(runners, runner, &card)
+    })
 }
 
 /// Starts this runner's log of events. One that cannot be kept is no reason not to run.
@@ -198,36 +200,6 @@ fn catch_signals(notice: &Arc<Notice>) -> Result<()> {
         notice.tell();
     })
     .map_err(|error| Error::new(ErrorKind::Internal, "cannot listen for signals").caused_by(&error))
-}
-
-/// Answers those who ask what this runner is doing.
-fn serve_control(
-    dir: &Path,
-    engine: &Arc<Engine>,
-    store: &Arc<SqliteStore>,
-) -> Result<(Arc<Control>, std::thread::JoinHandle<()>)> {
-    let control = Arc::new(Control::open(dir)?);
-    let (serving, asked) = (Arc::clone(&control), Arc::downgrade(engine));
-    let store = Arc::downgrade(store);
-    let answer: Answerer = Arc::new(move |question| {
-        let engine = asked.upgrade();
-        let value = match question {
-            Question::Cache => engine.map(|engine| serde_json::to_value(engine.cache())),
-            Question::Crew => engine.map(|engine| serde_json::to_value(engine.crew())),
-            Question::Withdrawn => engine.map(|engine| serde_json::to_value(engine.withdrawn())),
-            Question::Pool => store
-                .upgrade()
-                .map(|store| serde_json::to_value(store.pools())),
-        };
-        value.and_then(Result::ok).unwrap_or_default()
-    });
-    let thread = std::thread::Builder::new()
-        .name("control-socket".to_owned())
-        .spawn(move || serving.serve(&answer))
-        .map_err(|error| {
-            Error::new(ErrorKind::Unavailable, "cannot start a thread").caused_by(&error)
-        })?;
-    Ok((control, thread))
 }
 
 /// One run, from its start to the end of its last step.
@@ -384,7 +356,7 @@ fn summarise(
     let tally = engine.tally();
     let all: u64 = tally.claimed.values().sum();
     let seconds = ran_for.as_secs_f64();
-    let quantiles = |of: &crate::engine::Durations| Quantiles {
+    let quantiles = |of: &crate::model::Durations| Quantiles {
         p50: of.quantile(0.5),
         p99: of.quantile(0.99),
     };

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use crate::model::Span;
 
 /// The most workers: each is a thread and a child process.
-pub(super) const MAX_WORKERS: u32 = 4_096;
+pub const MAX_WORKERS: u32 = 4_096;
 /// The longest heartbeat and the longest gap: an hour. Beyond it a run looks dead.
 pub(super) const MAX_WAIT_MS: u64 = 3_600_000;
 /// The most output that is kept inline: a row of this size still travels in one piece.

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 
-pub use self::knob::{ColorChoice, Durability, Knob, Pick, Placement};
+pub use self::knob::{ColorChoice, Durability, Knob, MAX_WORKERS, Pick, Placement};
 pub use self::places::Surroundings;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{Band, Policy, ShardId, Span};
@@ -161,7 +161,7 @@ impl Settings {
     fn defaults(around: &Surroundings) -> Self {
         Self {
             store: PathBuf::new(),
-            workers: around.cpus.clamp(1, knob::MAX_WORKERS),
+            workers: around.cpus.clamp(1, MAX_WORKERS),
             shards: u8::try_from(around.cpus.clamp(1, 4)).unwrap_or(4),
             placement: Placement::default(),
             pick: Pick::default(),
@@ -278,7 +278,7 @@ impl Settings {
 
     fn set(&mut self, knob: Knob, value: &str) -> Result<(), String> {
         match knob {
-            Knob::Workers => self.workers = knob::whole(value, 1, knob::MAX_WORKERS.into())?,
+            Knob::Workers => self.workers = knob::whole(value, 1, MAX_WORKERS.into())?,
             Knob::Shards => self.shards = knob::whole(value, 1, ShardId::MAX_SHARDS.into())?,
             Knob::Placement => self.placement = value.parse()?,
             Knob::Pick => self.pick = value.parse()?,

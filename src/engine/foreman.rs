@@ -14,9 +14,11 @@ use crate::completion::Completer;
 use crate::crew::Foreman;
 use crate::error::Error;
 use crate::event::{Event, Sink};
-use crate::model::{Band, Candidate, Claim, FairnessKey, Finished, ShardId, StepId, StepState};
+use crate::model::{
+    Band, Candidate, Claim, Durations, FairnessKey, Finished, ShardId, StepId, StepState,
+};
 use crate::planner::Planner;
-use crate::refiller::Progress;
+use crate::refiller::{Progress, StatusBoard};
 
 /// A shard whose claims fail rests so long: the first time, and at most.
 const FIRST_REST: Duration = Duration::from_millis(500);
@@ -42,62 +44,6 @@ pub struct Tally {
     pub ran: Durations,
 }
 
-/// How often durations of which length were seen, in buckets each a quarter longer than the last: a
-/// quantile is known to a quarter, whatever the number of steps.
-#[derive(Clone, Debug)]
-pub struct Durations {
-    buckets: [u64; Self::BUCKETS],
-    count: u64,
-}
-
-impl Default for Durations {
-    fn default() -> Self {
-        Self {
-            buckets: [0; Self::BUCKETS],
-            count: 0,
-        }
-    }
-}
-
-impl Durations {
-    const BUCKETS: usize = 128;
-
-    /// Takes note of one, in milliseconds.
-    pub fn note(&mut self, millis: u64) {
-        let at = Self::UPPER.partition_point(|upper| *upper < millis);
-        self.buckets[at.min(Self::BUCKETS - 1)] += 1;
-        self.count += 1;
-    }
-
-    /// Returns the length below which this part of all lay, in milliseconds; `None` if none was seen.
-    #[expect(
-        clippy::cast_precision_loss,
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "a rank among counted events; rounding moves it by one at most"
-    )]
-    pub fn quantile(&self, part: f64) -> Option<u64> {
-        let rank = ((self.count as f64 * part).ceil() as u64).max(1);
-        let mut seen = 0;
-        self.buckets.iter().enumerate().find_map(|(at, count)| {
-            seen += count;
-            (*count > 0 && seen >= rank).then_some(Self::UPPER[at])
-        })
-    }
-
-    /// The longest duration of each bucket: exact to 4 ms, then a quarter longer each.
-    const UPPER: [u64; Self::BUCKETS] = {
-        let mut upper = [0; Self::BUCKETS];
-        let mut at = 1;
-        while at < Self::BUCKETS {
-            let last: u64 = upper[at - 1];
-            upper[at] = last + if last < 4 { 1 } else { last / 4 };
-            at += 1;
-        }
-        upper
-    };
-}
-
 /// How a shard rests whose claims fail.
 #[derive(Clone, Copy, Debug)]
 struct Rest {
@@ -112,6 +58,7 @@ pub(super) struct Boss {
     planner: Arc<Planner>,
     cache: Arc<CandidateCache>,
     progress: Arc<Progress>,
+    status: Arc<StatusBoard>,
     notice: Arc<Notice>,
     clock: Arc<dyn Clock>,
     sink: Arc<dyn Sink>,
@@ -126,6 +73,7 @@ impl Boss {
         planner: Arc<Planner>,
         cache: Arc<CandidateCache>,
         progress: Arc<Progress>,
+        status: Arc<StatusBoard>,
         notice: Arc<Notice>,
         with: &With,
     ) -> Self {
@@ -133,6 +81,7 @@ impl Boss {
             planner,
             cache,
             progress,
+            status,
             notice,
             clock: Arc::clone(&with.clock),
             sink: Arc::clone(&with.sink),
@@ -208,6 +157,7 @@ impl Foreman for Boss {
     fn cannot_claim(&self, shard: ShardId, error: &Error) {
         // A shard that can be read and not written would be planned, fetched and refused for ever.
         self.planner.clear(shard);
+        self.status.withdrew(shard, error);
         let now = self.clock.monotonic();
         let known = {
             let mut rests = self.rests.lock().unwrap_or_else(PoisonError::into_inner);
@@ -254,26 +204,5 @@ impl Foreman for Boss {
 
     fn idle(&self) {
         self.notice.tell();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_quantile_is_known_to_a_quarter() {
-        let mut seen = Durations::default();
-        assert_eq!(seen.quantile(0.5), None);
-        (0..=1000).for_each(|millis| seen.note(millis));
-        for (part, exact) in [(0.0, 0), (0.5, 500), (0.99, 990), (1.0, 1000)] {
-            let told = seen.quantile(part).unwrap();
-            assert!(
-                told >= exact && told <= exact + exact / 4 + 1,
-                "{part}: {told} for {exact}"
-            );
-        }
-        seen.note(u64::MAX);
-        assert!(seen.quantile(1.0).unwrap() > 1_000_000_000);
     }
 }

@@ -22,10 +22,10 @@ use crate::event::{Event, Sink};
 use crate::model::{RunnerId, ShardId, Span, StepState};
 use crate::planner::{Pick, Planner};
 use crate::presence::bell::Bell;
-use crate::refiller::{Crowd, Pace, Progress, Refiller, Shared};
+use crate::refiller::{Crowd, Pace, Progress, Refiller, ShardStatus, Shared, StatusBoard};
 use crate::store::Store;
 
-pub use foreman::{Durations, Tally};
+pub use foreman::Tally;
 pub use notice::Notice;
 
 /// How a runner works.
@@ -85,6 +85,7 @@ pub struct Engine {
     planner: Arc<Planner>,
     cache: Arc<CandidateCache>,
     progress: Arc<Progress>,
+    status: Arc<StatusBoard>,
     completer: Arc<Completer>,
     crew: Crew,
     boss: Arc<Boss>,
@@ -113,11 +114,13 @@ impl Engine {
         let planner = Arc::new(Planner::new(manner.pick, manner.seed));
         let cache = Arc::new(CandidateCache::new(manner.workers));
         let progress = Arc::new(Progress::new(shards, &with.clock));
+        let status = Arc::new(StatusBoard::new(shards));
         let notice = Arc::new(Notice::default());
         let boss = Arc::new(Boss::new(
             Arc::clone(&planner),
             Arc::clone(&cache),
             Arc::clone(&progress),
+            Arc::clone(&status),
             Arc::clone(&notice),
             &with,
         ));
@@ -143,6 +146,7 @@ impl Engine {
             cache: Arc::clone(&cache),
             progress: Arc::clone(&progress),
             crowd,
+            status: Arc::clone(&status),
             clock: Arc::clone(&with.clock),
             sink: Arc::clone(&with.sink),
         };
@@ -175,6 +179,7 @@ impl Engine {
             planner,
             cache,
             progress,
+            status,
             completer,
             crew,
             boss,
@@ -204,13 +209,9 @@ impl Engine {
         self.crew.view()
     }
 
-    /// Returns the shards that take no part in planning, because they could not be read or have not
-    /// been yet.
-    pub fn withdrawn(&self) -> Vec<ShardId> {
-        let board = self.planner.board();
-        ShardId::first(self.with.store.shard_count())
-            .filter(|shard| board.get(*shard).is_none())
-            .collect()
+    /// Returns what the refiller of each shard has done, in the order of the shards.
+    pub fn shards(&self) -> Vec<ShardStatus> {
+        self.status.view()
     }
 
     /// Returns how many steps run.

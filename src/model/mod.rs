@@ -4,6 +4,7 @@
 //! reads no clock and knows no other module of the crate.
 
 mod duration;
+mod durations;
 mod id;
 mod key;
 mod step;
@@ -11,6 +12,7 @@ mod time;
 mod turn;
 
 pub use duration::ParseSpanError;
+pub use durations::Durations;
 pub use id::{LocalId, ParseIdError, RunnerId, ShardId, StepId};
 pub use key::{Band, FairnessKey, ParseKeyError, Weight};
 pub use step::{

@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use lane::Standing;
 pub use merge::{Holder, Merged, MergedKey};
-pub use plan::{Decision, Drawn, Plan, Slot};
+pub use plan::{Decision, Drawn, Made, Plan, Slot};
 
 use crate::ambient::Dice;
 use crate::model::{Band, FairnessKey, ShardId, Span, Timestamp, Turn, Weight};
@@ -35,6 +35,16 @@ pub enum Pick {
     Stride,
     /// By an independent weighted draw for each slot: fair in the long run.
     Lottery,
+}
+
+impl Pick {
+    /// Returns the word for it.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Stride => "stride",
+            Self::Lottery => "lottery",
+        }
+    }
 }
 
 /// The latest reports of all shards and what each key has had; one serves all shards of a process.
@@ -63,6 +73,8 @@ struct State {
     begun: u64,
     /// The number of the latest plan that got so far, and its band and count of keys.
     last: (u64, Option<(Band, usize)>),
+    /// The number of the latest plan that was made, and all that it was cut from.
+    made: (u64, Option<Arc<Made>>),
     /// Gives each plan its seed.
     seeds: Dice,
 }
@@ -91,6 +103,7 @@ impl Planner {
                 merged: None,
                 begun: 0,
                 last: (0, None),
+                made: (0, None),
                 seeds: Dice::seeded(seed),
             }),
         }
@@ -137,6 +150,7 @@ impl Planner {
         state.board.reset();
         state.lanes = lane::Lanes::default();
         state.last = (state.begun, None);
+        state.made = (state.begun, None);
     }
 
     /// Returns what a shard is to fill, of at most `capacity` slots over all shards.
@@ -156,8 +170,10 @@ impl Planner {
         let snapshot = self.snapshot();
         let merged = snapshot.merge();
         self.remember(&snapshot, &merged);
-        self.decide_on(&snapshot, merged, capacity, numbers)
-            .plan(shard)
+        let decision = self.decide_on(&snapshot, merged, capacity, numbers);
+        let plan = decision.plan(shard);
+        self.keep(snapshot, decision, capacity);
+        plan
     }
 
     /// Returns what plans would now be cut from, for all shards at once. It is not recorded as a
@@ -189,6 +205,21 @@ impl Planner {
         drop(old);
     }
 
+    /// Keeps what the latest plan was cut from.
+    fn keep(&self, snapshot: Snapshot, decision: Decision, capacity: usize) {
+        let made = Arc::new(Made {
+            decision,
+            board: snapshot.board,
+            standing: snapshot.standing,
+            capacity,
+        });
+        let mut state = self.lock();
+        let old = (state.made.0 < snapshot.number)
+            .then(|| std::mem::replace(&mut state.made, (snapshot.number, Some(made))));
+        drop(state);
+        drop(old);
+    }
+
     fn decide_on<N: FnMut() -> f64>(
         &self,
         snapshot: &Snapshot,
@@ -208,6 +239,17 @@ impl Planner {
     /// plan found nothing due anywhere, or there was none.
     pub fn last_band(&self) -> Option<(Band, usize)> {
         self.lock().last.1
+    }
+
+    /// Returns the decision that the latest plan of any shard was cut from; `None` before the first.
+    /// For people: nothing is decided by it.
+    pub fn last_made(&self) -> Option<Arc<Made>> {
+        self.lock().made.1.clone()
+    }
+
+    /// Returns how slots are given to keys.
+    pub const fn pick(&self) -> Pick {
+        self.pick
     }
 
     /// Returns how long ago the stalest shard reported; zero if none takes part. For people: no
@@ -334,10 +376,18 @@ mod tests {
         planner.remember(&slow, &slow.merge());
         assert_eq!(planner.last_band(), Some((Band::DEFAULT, 1)));
         assert_eq!(planner.plan(shard, 1).slots.len(), 1);
+        let keep = |slow: Snapshot| {
+            planner.keep(slow, Decision::default(), 0);
+        };
+        keep(slow);
+        let made = planner.last_made().unwrap();
+        assert_eq!((made.decision.order.len(), made.capacity), (1, 1));
 
         let slow = planner.snapshot();
         planner.reset();
         planner.remember(&slow, &slow.merge());
+        keep(slow);
+        assert!(planner.last_made().is_none());
         assert_eq!(planner.last_band(), None);
         assert_eq!(planner.plan(shard, 1).band, None);
     }

@@ -6,6 +6,7 @@ use super::lane::Standing;
 use super::merge::Merged;
 use super::{lottery, slice, stride};
 use crate::model::{Band, FairnessKey, ShardId, Turn};
+use crate::tally::TallyBoard;
 
 /// One place in the order of a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +46,7 @@ pub struct Plan {
 }
 
 /// The order of slots over all shards and who fills each: everything that a plan is cut from.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Decision {
     /// What all shards hold at the global band.
     pub merged: Arc<Merged>,
@@ -55,6 +56,19 @@ pub struct Decision {
     pub owners: Vec<Option<ShardId>>,
     /// The seed that the slots were drawn with, if they were drawn.
     pub seed: Option<u64>,
+}
+
+/// A decision and what it was made from, kept to be looked at.
+#[derive(Clone, Debug, Default)]
+pub struct Made {
+    /// What was decided.
+    pub decision: Decision,
+    /// The reports that it was decided on.
+    pub board: TallyBoard,
+    /// The band's clock and passes that it was decided on; empty for a lottery.
+    pub standing: Standing,
+    /// The most slots that it could have.
+    pub capacity: usize,
 }
 
 impl Decision {

@@ -17,12 +17,13 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::dir_of;
+use crate::ambient::Clock;
 use crate::error::{Context as _, Error, ErrorKind, Result};
 use crate::model::RunnerId;
 
 const SOCKET: &str = "control";
 /// A question is a short line.
-const MOST_ASKED: u64 = 64 * 1024;
+const MOST_ASKED: usize = 64 * 1024;
 /// An answer names keys and running steps.
 const MOST_ANSWERED: u64 = 64 * 1024 * 1024;
 /// How long a connection may take to ask, and an asker waits for a live runner's answer.
@@ -36,12 +37,19 @@ const MOST_AT_ONCE: usize = 256;
 pub enum Question {
     /// What its cache holds.
     Cache,
-    /// What its crew does.
+    /// What its crew does, and with which steps.
     Crew,
-    /// Which shards take no part in its plans.
-    Withdrawn,
+    /// What it planned last, and from what.
+    Plan,
     /// What the pools of its reading connections have done.
     Pool,
+    /// Who it is, what its crew does, and how the cycles and writers of its shards fare.
+    Runner,
+    /// Run so many steps at once from now on.
+    Resize {
+        /// How many.
+        workers: usize,
+    },
 }
 
 /// What comes back.
@@ -52,8 +60,8 @@ enum Answer {
     Error(String),
 }
 
-/// Answers questions; called by many threads at once.
-pub type Answerer = Arc<dyn Fn(&Question) -> serde_json::Value + Send + Sync>;
+/// Answers questions, or says why not; called by many threads at once.
+pub type Answerer = Arc<dyn Fn(&Question) -> Result<serde_json::Value> + Send + Sync>;
 
 /// A runner's socket, from inside.
 #[derive(Debug)]
@@ -62,6 +70,7 @@ pub struct Control {
     path: PathBuf,
     closed: AtomicBool,
     open: Arc<AtomicUsize>,
+    clock: Arc<dyn Clock>,
 }
 
 impl Control {
@@ -70,21 +79,20 @@ impl Control {
     /// # Errors
     ///
     /// `Unavailable` if it cannot be made.
-    pub fn open(dir: &Path) -> Result<Self> {
+    pub fn open(dir: &Path, clock: Arc<dyn Clock>) -> Result<Self> {
         let path = dir.join(SOCKET);
         let failed = || format!("cannot make {}", path.display());
-        let listener = through_short_path(dir, |path| {
-            let listener = UnixListener::bind(&path)?;
-            // The folder keeps others out already; the socket does so by itself.
-            fs::set_permissions(path, Permissions::from_mode(0o600))?;
-            Ok(listener)
-        })
-        .or_fail(ErrorKind::Unavailable, failed)?;
+        let listener =
+            through_short_path(dir, UnixListener::bind).or_fail(ErrorKind::Unavailable, failed)?;
+        // Whoever can write to it can ask; the folder around it is its owner's alone already.
+        fs::set_permissions(&path, Permissions::from_mode(0o600))
+            .or_fail(ErrorKind::Unavailable, failed)?;
         Ok(Self {
             listener,
             path,
             closed: AtomicBool::new(false),
             open: Arc::default(),
+            clock,
         })
     }
 
@@ -101,11 +109,12 @@ impl Control {
                 continue;
             }
             let (answer, open) = (Arc::clone(answer), Arc::clone(&self.open));
+            let clock = Arc::clone(&self.clock);
             let spawned = std::thread::Builder::new()
                 .name("control".to_owned())
                 .spawn(move || {
                     // Whatever goes wrong with one connection is the business of who opened it.
-                    drop(converse(&stream, &answer));
+                    drop(converse(&stream, &answer, &*clock));
                     open.fetch_sub(1, Ordering::SeqCst);
                 });
             if spawned.is_err() {
@@ -146,22 +155,45 @@ pub fn ask(runners: &Path, id: RunnerId, question: &Question) -> Result<serde_js
         .or_fail(ErrorKind::Unavailable, failed)?;
     match serde_json::from_str(&text).or_fail(ErrorKind::Unavailable, failed)? {
         Answer::Ok(value) => Ok(value),
-        Answer::Error(text) => Err(Error::new(ErrorKind::General, failed()).hint(text)),
+        Answer::Error(text) => Err(Error::new(
+            ErrorKind::General,
+            format!("the runner {id} refuses: {text}"),
+        )),
     }
 }
 
-fn converse(stream: &UnixStream, answer: &Answerer) -> std::io::Result<()> {
+fn converse(stream: &UnixStream, answer: &Answerer, clock: &dyn Clock) -> std::io::Result<()> {
     patient(stream)?;
-    let mut line = String::new();
-    BufReader::new(stream.take(MOST_ASKED)).read_line(&mut line)?;
-    let reply = match serde_json::from_str(&line) {
-        Ok(question) => Answer::Ok(answer(&question)),
+    let reply = match serde_json::from_slice(&hear(stream, clock)?) {
+        Ok(question) => match answer(&question) {
+            Ok(value) => Answer::Ok(value),
+            Err(error) => Answer::Error(error.to_string()),
+        },
         Err(error) => Answer::Error(format!("not a question that this fairq knows: {error}")),
     };
     let mut text = serde_json::to_string(&reply)?;
     text.push('\n');
     let mut stream = stream;
     stream.write_all(text.as_bytes())
+}
+
+/// Reads a line, or as much as a question may have. All of it must come in time: whoever sent a byte
+/// now and then would else hold a place for hours.
+fn hear(mut stream: &UnixStream, clock: &dyn Clock) -> std::io::Result<Vec<u8>> {
+    let until = clock.monotonic() + PATIENCE;
+    let (mut line, mut part) = (Vec::new(), [0; 4096]);
+    loop {
+        let left = until.saturating_sub(clock.monotonic());
+        if left.is_zero() {
+            return Err(std::io::ErrorKind::TimedOut.into());
+        }
+        stream.set_read_timeout(Some(left))?;
+        let read = stream.read(&mut part)?;
+        line.extend_from_slice(&part[..read]);
+        if read == 0 || part[..read].contains(&b'\n') || line.len() >= MOST_ASKED {
+            return Ok(line);
+        }
+    }
 }
 
 fn patient(stream: &UnixStream) -> std::io::Result<()> {
@@ -198,37 +230,102 @@ mod tests {
         (root, runners, id)
     }
 
-    /// Two hundred clients that say nothing, half of something or rubbish.
+    fn clock() -> Arc<dyn Clock> {
+        Arc::new(crate::ambient::SystemClock::new())
+    }
+
+    /// Serves with this answer while `with` runs.
+    fn served(runners: &Path, id: RunnerId, answer: &Answerer, with: impl FnOnce()) {
+        let control = Arc::new(Control::open(&dir_of(runners, id), clock()).unwrap());
+        let (serving, answer) = (Arc::clone(&control), Arc::clone(answer));
+        let server = std::thread::spawn(move || serving.serve(&answer));
+        with();
+        control.close();
+        server.join().unwrap();
+    }
+
+    fn echo() -> Answerer {
+        Arc::new(|question| Ok(serde_json::json!({ "asked": question })))
+    }
+
+    /// Two hundred clients that say nothing, half of something or rubbish. An asker waits for a
+    /// short while only, and served behind them it would wait for all of theirs.
     #[test]
     fn silent_and_rude_clients_hold_up_nobody() {
         let (_root, runners, id) = runner(true);
-        let control = Arc::new(Control::open(&dir_of(&runners, id)).unwrap());
-        let serving = Arc::clone(&control);
-        let answer: Answerer = Arc::new(|question| serde_json::json!({ "asked": question }));
-        let server = std::thread::spawn(move || serving.serve(&answer));
         let dir = dir_of(&runners, id);
-        let rude: Vec<UnixStream> = (0..200)
-            .map(|number| {
-                let mut stream = through_short_path(&dir, UnixStream::connect).unwrap();
-                match number % 3 {
-                    0 => {}
-                    1 => stream.write_all(b"{\"ask\":").unwrap(),
-                    _ => stream.write_all(b"\xff\xfe\0rubbish\n").unwrap(),
-                }
-                stream
-            })
-            .collect();
-        let told = ask(&runners, id, &Question::Cache).unwrap();
-        assert_eq!(told["asked"]["ask"], "cache");
-        drop(rude);
-        control.close();
-        server.join().unwrap();
+        served(&runners, id, &echo(), || {
+            let rude: Vec<UnixStream> = (0..200)
+                .map(|number| {
+                    let mut stream = through_short_path(&dir, UnixStream::connect).unwrap();
+                    match number % 3 {
+                        0 => {}
+                        1 => stream.write_all(b"{\"ask\":").unwrap(),
+                        _ => stream.write_all(b"\xff\xfe\0rubbish\n").unwrap(),
+                    }
+                    stream
+                })
+                .collect();
+            for workers in 0..50 {
+                let told = ask(&runners, id, &Question::Resize { workers }).unwrap();
+                assert_eq!(told["asked"]["ask"], "resize");
+                assert_eq!(told["asked"]["workers"], workers);
+            }
+            drop(rude);
+        });
+    }
+
+    #[test]
+    fn a_question_without_an_end_is_not_read_to_its_end() {
+        let (_root, runners, id) = runner(false);
+        let dir = dir_of(&runners, id);
+        served(&runners, id, &echo(), || {
+            let mut stream = through_short_path(&dir, UnixStream::connect).unwrap();
+            stream.write_all(&vec![b' '; MOST_ASKED]).unwrap();
+            let mut told = String::new();
+            stream.read_to_string(&mut told).unwrap();
+            assert!(told.contains("not a question"), "{told}");
+        });
+    }
+
+    /// It never falls silent for long, and loses its place all the same.
+    #[test]
+    fn a_question_that_drips_in_is_not_waited_for() {
+        let (_root, runners, id) = runner(false);
+        let dir = dir_of(&runners, id);
+        served(&runners, id, &echo(), || {
+            let mut stream = through_short_path(&dir, UnixStream::connect).unwrap();
+            let drips = (0..600).take_while(|_| {
+                std::thread::park_timeout(Duration::from_millis(50));
+                stream.write_all(b" ").is_ok()
+            });
+            assert!(drips.count() < 600, "it was listened to for ever");
+        });
+    }
+
+    #[test]
+    fn a_refusal_comes_with_its_reason() {
+        let (_root, runners, id) = runner(false);
+        let answer: Answerer = Arc::new(|_| Err(Error::new(ErrorKind::Usage, "not that many")));
+        served(&runners, id, &answer, || {
+            let error = ask(&runners, id, &Question::Pool).unwrap_err();
+            assert!(error.to_string().contains("not that many"), "{error}");
+        });
+    }
+
+    #[test]
+    fn the_socket_is_its_owners_alone() {
+        let (_root, runners, id) = runner(true);
+        let dir = dir_of(&runners, id);
+        let _control = Control::open(&dir, clock()).unwrap();
+        let mode = fs::metadata(dir.join(SOCKET)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
     }
 
     #[test]
     fn a_runner_that_is_gone_does_not_answer() {
         let (_root, runners, id) = runner(false);
-        let error = ask(&runners, id, &Question::Crew).unwrap_err();
+        let error = ask(&runners, id, &Question::Runner).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable);
     }
 }

@@ -10,6 +10,7 @@
 
 mod crowd;
 mod progress;
+mod status;
 mod wake;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,9 +27,11 @@ use crate::store::{Supply, Want};
 use crate::tally::ShardTally;
 
 use self::crowd::Chooser;
+use self::status::Watch;
 
 pub use crowd::Crowd;
 pub use progress::Progress;
+pub use status::{ShardStatus, StatusBoard};
 pub use wake::{Wake, Woken};
 
 /// How fast a refiller turns.
@@ -54,6 +57,8 @@ pub struct Shared {
     pub progress: Arc<Progress>,
     /// Who else takes steps from this store.
     pub crowd: Arc<Crowd>,
+    /// What they have done, for people.
+    pub status: Arc<StatusBoard>,
     /// The time.
     pub clock: Arc<dyn Clock>,
     /// Where events go.
@@ -77,19 +82,6 @@ pub enum Outcome {
     Nothing,
     /// So many candidates were pushed.
     Pushed(usize),
-}
-
-/// What a turn took.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Phases {
-    /// Promoting and reading the tally.
-    pub tally: Duration,
-    /// Planning.
-    pub plan: Duration,
-    /// Fetching ids.
-    pub fetch: Duration,
-    /// Assembling and pushing.
-    pub push: Duration,
 }
 
 /// The steps that were found for a plan: each key's oldest first.
@@ -156,14 +148,26 @@ impl Refiller {
 
     /// Makes one turn: look, plan, fetch, push. Time may pass between the four, and anything happen.
     pub fn cycle(&mut self) -> Outcome {
+        let mut watch = Watch::start(Arc::clone(&self.with.clock));
+        let outcome = self.turn(&mut watch);
+        self.with.status.turned(self.shard, outcome, watch.phases());
+        outcome
+    }
+
+    fn turn(&mut self, watch: &mut Watch) -> Outcome {
         let Some(report) = self.look() else {
             return Outcome::Blind;
         };
+        watch.tallied();
         let plan = self.plan(report);
+        watch.planned();
         let Some(found) = self.fetch(&plan) else {
             return Outcome::Unfetched;
         };
-        self.push(&plan, found)
+        watch.fetched();
+        let outcome = self.push(&plan, found);
+        watch.pushed();
+        outcome
     }
 
     /// Reads what is due. `None` if that failed; then the shard is out of planning.
@@ -190,6 +194,7 @@ impl Refiller {
         let planner = &self.with.planner;
         let before = planner.global_band();
         let own = report.band();
+        self.with.status.saw(self.shard);
         planner.tally(self.shard, report, self.with.clock.now());
         let plan = planner.plan(self.shard, self.with.cache.capacity());
         // A shard with nothing due at the global band is not turned by progress: its bell will ring.
@@ -223,6 +228,7 @@ impl Refiller {
     fn withdraw(&mut self, error: &Error) {
         let before = self.with.planner.global_band();
         self.with.planner.clear(self.shard);
+        self.with.status.withdrew(self.shard, error);
         self.with.progress.planned(self.shard, false);
         self.spread_band(before);
         self.seen = None;

@@ -16,7 +16,7 @@ use fairq::model::{
     Timestamp,
 };
 use fairq::planner::{Plan, Planner};
-use fairq::refiller::{Found, Pace, Progress, Refiller, Shared, Woken};
+use fairq::refiller::{Found, Pace, Progress, Refiller, Shared, StatusBoard, Woken};
 use fairq::store::memory::MemoryStore;
 use fairq::store::{Claims as _, Intake as _, Lease};
 use fairq::tally::ShardTally;
@@ -109,6 +109,7 @@ impl<'s> Sim<'s> {
         let progress = Arc::new(Progress::new(spec.shards, &shared));
         let with = Shared {
             crowd: Arc::default(),
+            status: Arc::new(StatusBoard::new(spec.shards)),
             supply: Arc::<MemoryStore>::clone(&store),
             planner: Arc::clone(&planner),
             cache: Arc::clone(&cache),

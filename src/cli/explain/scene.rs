@@ -188,10 +188,14 @@ pub(super) fn live(runners: &Path) -> Result<Vec<Live>> {
 fn question(runners: &Path, runner: RunnerId) -> Result<(Crew, Vec<ShardId>), String> {
     let told = |question| ask(runners, runner, question).map_err(|error| error.to_string());
     let crew = serde_json::from_value(told(&Question::Crew)?);
-    let withdrawn = serde_json::from_value(told(&Question::Withdrawn)?);
-    match (crew, withdrawn) {
-        (Ok(crew), Ok(withdrawn)) => Ok((crew, withdrawn)),
-        // What a runner answers that is just going away.
-        _ => Err(format!("the runner {runner} does not say what it does")),
-    }
+    // A shard that is not in its plans is one that it has not been able to look at.
+    let shards = told(&Question::Runner)?;
+    let withdrawn = ShardId::first(ShardId::MAX_SHARDS)
+        .zip(shards["shards"].as_array().into_iter().flatten())
+        .filter(|(_, shard)| shard["tallied_ms_ago"].is_null())
+        .map(|(shard, _)| shard)
+        .collect();
+    // What a runner answers that is just going away.
+    let unsaid = |_| format!("the runner {runner} does not say what it does");
+    crew.map(|crew| (crew, withdrawn)).map_err(unsaid)
 }

@@ -2,18 +2,20 @@
 
 use clap::Args;
 use serde::Serialize;
+use serde_json::Value;
 
+use super::live::{Answered, ask_all, share, told};
 use crate::cli::render::table::Column;
 use crate::cli::render::{Cell, Table, number};
 use crate::cli::{Context, Done};
-use crate::error::{Error, ErrorKind, Result};
-use crate::presence;
-use crate::presence::control::{Question, ask};
-use crate::store::sqlite::runners_dir;
+use crate::error::Result;
+use crate::model::RunnerId;
+use crate::presence::control::Question;
 
 /// Show what the live runners hold ready
 ///
-/// Asks each of them. Exits with 3 if there is none.
+/// Asks each of them: what each shard's partition holds and how the counters stand since the start.
+/// Exits with 3 if no runner is alive.
 #[derive(Debug, Args)]
 #[command(before_long_help = "\
 Examples:
@@ -26,105 +28,189 @@ pub(super) struct CacheArgs {
 }
 
 #[derive(Serialize)]
-struct CachesJson {
-    runners: Vec<RunnerCache>,
+struct CachesJson<'c> {
+    runners: Vec<RunnerCache<'c>>,
 }
 
 #[derive(Serialize)]
-struct RunnerCache {
-    runner: crate::model::RunnerId,
+struct RunnerCache<'c> {
+    runner: RunnerId,
     pid: Option<u32>,
-    cache: serde_json::Value,
-    crew: serde_json::Value,
+    cache: &'c Value,
+    /// The part of what refills selected that they threw away again.
+    waste: f64,
+    crew: &'c Value,
 }
 
 pub(super) fn run(args: &CacheArgs, context: &mut Context) -> Result<Done> {
-    let runners = runners_dir(&context.settings.store);
-    let mut caches = Vec::new();
-    for (runner, card) in presence::alive(&runners)? {
-        caches.push(RunnerCache {
-            runner,
-            pid: card.map(|card| card.pid),
-            cache: ask(&runners, runner, &Question::Cache)?,
-            crew: ask(&runners, runner, &Question::Crew)?,
-        });
-    }
-    if caches.is_empty() {
-        return Err(Error::new(
-            ErrorKind::NotFound,
-            "no runner is alive, so there is no cache",
-        )
-        .hint("start one with fairq run; fairq inspect plan works without"));
-    }
+    let caches = ask_all(context, &Question::Cache)?;
+    let crews = ask_all(context, &Question::Runner)?;
+    // A runner that left in between has no say in either list.
+    let both: Vec<(&Answered, &Value)> = caches
+        .iter()
+        .filter_map(|one| {
+            let crew = crews.iter().find(|other| other.runner == one.runner)?;
+            Some((one, &crew.answer["crew"]))
+        })
+        .collect();
     if args.json {
-        context.screen.json(&CachesJson { runners: caches })?;
+        let runners = both.iter().map(|(one, crew)| RunnerCache {
+            runner: one.runner,
+            pid: one.pid(),
+            cache: &one.answer,
+            waste: waste(&one.answer["counters"]),
+            crew,
+        });
+        context.screen.json(&CachesJson {
+            runners: runners.collect(),
+        })?;
         return Ok(Done::Well);
     }
-    for cache in &caches {
-        print(context, cache)?;
+    for (place, (one, crew)) in both.iter().enumerate() {
+        if place > 0 {
+            context.screen.line("")?;
+        }
+        print(context, one, crew)?;
     }
     Ok(Done::Well)
 }
 
-fn print(context: &mut Context, of: &RunnerCache) -> Result<()> {
-    let cache = &of.cache;
-    let told = |value: &serde_json::Value| match value.as_str() {
-        Some(text) => text.to_owned(),
-        None if value.is_null() => String::new(),
-        None => value.to_string(),
-    };
+fn waste(counters: &Value) -> f64 {
+    share(&counters["discarded"], &counters["selected"])
+}
+
+fn print(context: &mut Context, of: &Answered, crew: &Value) -> Result<()> {
+    let cache = &of.answer;
+    let running = crew["running"].as_array().map_or(0, Vec::len);
     context.screen.line(&format!(
-        "runner {} pid {}: capacity {}, holds {}, {} workers asleep, {} steps running",
-        of.runner,
-        of.pid.map_or_else(|| "?".to_owned(), |pid| pid.to_string()),
+        "{}: capacity {}, holds {}, {} workers asleep, {} retiring, {running} steps running{}",
+        of.name(),
         told(&cache["capacity"]),
         told(&cache["total"]),
         told(&cache["parked"]),
-        of.crew["running"].as_array().map_or(0, Vec::len),
+        told(&cache["retiring"]),
+        if cache["closed"] == true {
+            ", closed"
+        } else {
+            ""
+        },
     ))?;
+    context.screen.line("")?;
+    context.screen.table(&partitions(cache))?;
+    context.screen.line("")?;
+    context.screen.table(&counters(cache, crew))
+}
+
+fn partitions(cache: &Value) -> Table {
     let mut table = Table::new([
         Column::words("SHARD"),
         Column::numbers("FLOOR"),
         Column::numbers("DEPTH"),
+        Column::words(""),
+        Column::numbers("PLANNED"),
         Column::numbers("OFFERED"),
         Column::numbers("LAST FILL"),
         Column::numbers("LOW WATER"),
         Column::numbers("HEAD TURN"),
+        Column::numbers("TAKEN"),
         Column::text("FIRST"),
     ]);
     for partition in cache["partitions"].as_array().into_iter().flatten() {
-        let first: Vec<String> = partition["first"]
-            .as_array()
-            .into_iter()
-            .flatten()
-            .map(told)
-            .collect();
-        let turn = partition["head_turn"]
-            .as_f64()
-            .map(|turn| format!("{turn:.3}"));
+        let first = partition["first"].as_array().into_iter().flatten();
+        let first: Vec<String> = first.map(told).collect();
+        let turn = partition["head_turn"].as_f64();
         table.row([
             Cell::new(told(&partition["shard"])),
             Cell::new(told(&partition["floor"])),
             Cell::new(told(&partition["depth"])),
+            Cell::new(number::bar(
+                share(&partition["depth"], &cache["capacity"]),
+                8,
+            )),
+            Cell::new(told(&partition["planned"])),
             Cell::new(told(&partition["offered"])),
             Cell::new(told(&partition["last_fill"])),
             Cell::new(told(&partition["low_water"])),
-            Cell::new(turn.unwrap_or_default()),
+            Cell::new(turn.map(|turn| format!("{turn:.3}")).unwrap_or_default()),
+            Cell::new(told(&partition["taken"])),
             Cell::new(first.join(" ")),
         ]);
     }
-    context.screen.table(&table)?;
-    let counter = |name: &str| cache["counters"][name].as_u64().unwrap_or(0);
-    let (selected, discarded) = (counter("selected"), counter("discarded"));
-    #[expect(clippy::cast_precision_loss, reason = "a share for people")]
-    let waste = discarded as f64 / selected.max(1) as f64;
-    context.screen.line(&format!(
-        "since the start: {} refills selected {} and discarded {} ({}), {} taken, {} claims lost",
-        number::count(counter("refills")),
-        number::count(selected),
-        number::count(discarded),
-        number::percent(waste),
-        number::count(counter("pops")),
-        number::count(of.crew["claims_lost"].as_u64().unwrap_or(0)),
-    ))
+    table
+}
+
+/// Everything counted since the start, a line each.
+fn counters(cache: &Value, crew: &Value) -> Table {
+    let counters = &cache["counters"];
+    let mut table = Table::new([
+        Column::words("SINCE THE START"),
+        Column::numbers("COUNT"),
+        Column::text(""),
+    ]);
+    let rows = [
+        ("refills", "refills", "times a partition was replaced"),
+        ("selected", "selected", "candidates that refills put in"),
+        ("discarded", "discarded", "of them thrown away again"),
+        (
+            "duplicates",
+            "duplicates",
+            "left out, as a worker held them already",
+        ),
+        ("trimmed", "trimmed", "cut off by a smaller capacity"),
+        (
+            "offers_admitted",
+            "offers admitted",
+            "steps put in without a plan",
+        ),
+        (
+            "offers_worse_band",
+            "offers declined",
+            "as a better band was served",
+        ),
+        ("offers_full", "offers declined", "as the cache was full"),
+        (
+            "offers_closed",
+            "offers declined",
+            "as the cache was closed",
+        ),
+        ("pops", "taken", "candidates that workers took"),
+        (
+            "failed_try_pops",
+            "taken in vain",
+            "tries to take that found nothing",
+        ),
+        (
+            "refill_signals",
+            "low water",
+            "takes that asked for a refill",
+        ),
+        ("wakes", "wakes", "sleepers that were woken"),
+    ];
+    for (field, name, about) in rows {
+        let about = if field == "discarded" {
+            format!("{about}: {} waste", number::percent(waste(counters)))
+        } else {
+            about.to_owned()
+        };
+        let count = told(&counters[field]);
+        table.row([name.to_owned(), count, about]);
+    }
+    let rows = [
+        ("claims_won", "claims won", "steps that this runner got"),
+        (
+            "claims_lost",
+            "claims lost",
+            "races that another runner won",
+        ),
+        (
+            "claims_failed",
+            "claims failed",
+            "shards that could not be written",
+        ),
+    ];
+    for (field, name, about) in rows {
+        let count = told(&crew[field]);
+        table.row([name.to_owned(), count, about.to_owned()]);
+    }
+    table
 }

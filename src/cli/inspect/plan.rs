@@ -1,33 +1,43 @@
-//! `fairq inspect plan`: whose turn it would be now.
+//! `fairq inspect plan`: whose turn it would be now, and why.
 //!
-//! Computed by the planner's own code from a fresh look at all shards; it reads and changes nothing.
+//! Computed by the planner's own code from a fresh look at all shards, or told by the live runners.
+//! It changes nothing.
 
 use std::sync::Arc;
 
 use clap::Args;
 use serde::Serialize;
 
-use crate::cli::render::table::Column;
-use crate::cli::render::{Cell, Table, number};
+use super::live::ask_all;
+use super::picture::Picture;
+use super::plan_tables;
+use crate::ambient::Dice;
 use crate::cli::{Context, Done};
-use crate::error::{Error, ErrorKind, Result};
-use crate::model::{Band, FairnessKey, ShardId, Span, Timestamp, Turn, Weight};
-use crate::planner::{Decision, Merged, Pick, Standing, dice};
+use crate::error::{Context as _, Error, ErrorKind, Result};
+use crate::model::{ShardId, Timestamp};
+use crate::planner::{Decision, Made, Merged, Pick, Planner, Standing, dice};
 use crate::presence;
+use crate::presence::control::Question;
 use crate::store::sqlite::{SqliteStore, runners_dir};
 use crate::store::{Read as _, Store as _, Supply as _};
 use crate::tally::TallyBoard;
 
-/// Show whose turn it would be now
+/// Show whose turn it would be now, and why
 ///
 /// What a runner that has just started would plan: the shards are looked at, the plan is computed by
-/// the planner itself, nothing is changed. A lottery is replayed exactly by its seed.
+/// the planner itself, nothing is changed. With --live, what the live runners planned last.
+///
+/// All shards serve the best band with due work on any of them. A key's weight and age are those of
+/// its oldest step, and the shard with that step has the key's first slot. A lottery is replayed by
+/// its seed, to the byte; the times that differ at each look are then left out.
 #[derive(Debug, Args)]
 #[command(before_long_help = "\
 Examples:
   fairq inspect plan
   fairq inspect plan --capacity 32 --json
-  fairq inspect plan --pick lottery --seed 7  the same draw each time")]
+  fairq inspect plan --pick lottery --seed 7  the same draw each time
+  fairq inspect plan --repeat 1000            are the shares as promised?
+  fairq inspect plan --live                   what the runners planned last")]
 pub(super) struct PlanArgs {
     /// How many slots [default: twice the number of workers of a run]
     #[arg(long, value_name = "N")]
@@ -38,6 +48,13 @@ pub(super) struct PlanArgs {
     /// The lottery's seed [default: a fresh one]
     #[arg(long, value_name = "SEED")]
     seed: Option<u64>,
+    /// Run so many plans forward in memory, each time with the first slot's step taken, as if no
+    /// key ever ran dry; show how often each key was first
+    #[arg(long, value_name = "N")]
+    repeat: Option<u32>,
+    /// Show what each live runner planned last; exit with 3 if there is none
+    #[arg(long, conflicts_with_all = ["capacity", "pick", "seed", "repeat"])]
+    live: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -52,88 +69,21 @@ fn pick(word: &str) -> Result<Pick, String> {
 }
 
 #[derive(Serialize)]
-struct PlanJson {
-    at: String,
-    pick: &'static str,
-    seed: Option<u64>,
-    capacity: usize,
-    /// The best band with due work on any shard.
-    band: Option<Band>,
-    /// The shards that set it.
-    set_by: Vec<ShardId>,
+struct PlanJson<'p> {
     live_runners: usize,
-    shards: Vec<ShardJson>,
-    keys: Vec<KeyJson>,
-    slots: Vec<SlotJson>,
+    #[serde(flatten)]
+    plan: &'p Picture,
 }
 
 #[derive(Serialize)]
-struct ShardJson {
-    shard: ShardId,
-    band: Option<Band>,
-    /// Due steps at its own best band.
-    due: u64,
-    keys: usize,
-    delayed: u64,
-    next_due: Option<String>,
-    part: Part,
-    slots: usize,
-    error: Option<String>,
-}
-
-/// What a shard's part in the plan is.
-#[derive(Clone, Copy, Serialize)]
-#[serde(rename_all = "snake_case")]
-enum Part {
-    /// It has slots.
-    Serves,
-    /// It has work at the band, but others have all slots.
-    OutSlotted,
-    /// Its work is in a worse band.
-    WorseBand,
-    /// It has nothing due.
-    NothingDue,
-    /// It could not be looked at.
-    Cleared,
-}
-
-impl Part {
-    const fn words(self) -> &'static str {
-        match self {
-            Self::Serves => "serves",
-            Self::OutSlotted => "out-slotted",
-            Self::WorseBand => "worse band",
-            Self::NothingDue => "nothing due",
-            Self::Cleared => "cleared",
-        }
-    }
-}
-
-#[derive(Serialize)]
-struct KeyJson {
-    key: FairnessKey,
-    weight: Weight,
-    /// The shard whose oldest step decides weight and age, and which has the first slot.
-    oldest_on: ShardId,
-    oldest_age_ms: u64,
-    count: u64,
-    counts: Vec<(ShardId, u32)>,
-    /// The part of the slots that it should have, from 0 to 1.
-    expected_share: f64,
-    slots: usize,
-    /// Its slots' part of all slots of this plan.
-    plan_share: f64,
-    turns: Vec<Turn>,
-}
-
-#[derive(Serialize)]
-struct SlotJson {
-    key: FairnessKey,
-    turn: Turn,
-    shard: Option<ShardId>,
+struct LiveJson {
+    runners: Vec<Picture>,
 }
 
 pub(super) fn run(args: &PlanArgs, context: &mut Context) -> Result<Done> {
+    if args.live {
+        return live(args, context);
+    }
     let pick = args.pick.unwrap_or(match context.settings.pick {
         crate::config::Pick::Stride => Pick::Stride,
         crate::config::Pick::Lottery => Pick::Lottery,
@@ -146,262 +96,208 @@ pub(super) fn run(args: &PlanArgs, context: &mut Context) -> Result<Done> {
     }
     let workers = context.settings.workers as usize;
     let capacity = args.capacity.unwrap_or((2 * workers).max(1));
-    let seed = args
-        .seed
-        .unwrap_or_else(|| crate::ambient::Dice::fresh().bits());
+    let seed = args.seed.unwrap_or_else(|| Dice::fresh().bits());
     let store = context.store_with_steps()?;
     let now = context.clock.now();
-    let mut board = TallyBoard::default();
-    let mut shards = Vec::new();
-    for shard in ShardId::first(store.shard_count()) {
-        shards.push(look(&store, shard, &mut board, now));
+    let look = look(&store, now);
+    let made = make(pick, seed, capacity, look.board);
+    let mut plan = Picture::of(pick, &made, look.errors.into_iter(), now);
+    if let Some(plans) = args.repeat {
+        plan.add_repeat(&repeat(pick, seed, plans, &made));
     }
-    let merged = Arc::new(Merged::of(&board));
-    let decision = match pick {
-        Pick::Stride => Decision::by_stride(merged, &Standing::default(), capacity),
-        Pick::Lottery => Decision::by_lottery(merged, capacity, seed, dice(seed)),
-    };
-    let plan = describe(pick, capacity, &decision, shards, &store, now);
+    if args.seed.is_some() {
+        plan.without_time();
+    }
+    let live_runners = presence::alive(&runners_dir(store.root())).map_or(0, |all| all.len());
     if args.json {
-        context.screen.json(&plan)?;
+        context.screen.json(&PlanJson {
+            live_runners,
+            plan: &plan,
+        })?;
     } else {
-        print(context, &plan)?;
+        let title = "what a runner that has just started would plan";
+        plan_tables::print(context, title, &plan)?;
+    }
+    if !look.overdue.is_empty() {
+        let shards: Vec<String> = look.overdue.iter().map(ToString::to_string).collect();
+        context.screen.talk(&format!(
+            "note: delayed steps have fallen due on shard {}; a runner takes them in first",
+            shards.join(", ")
+        ));
+    }
+    if live_runners > 0 && !args.json {
+        context.screen.talk(&format!(
+            "note: what {} planned last, with the turns so far: fairq inspect plan --live",
+            crate::cli::render::number::many(live_runners as u64, "live runner")
+        ));
     }
     Ok(Done::Well)
 }
 
-/// Looks at one shard as a refiller does, and enters what it saw.
-fn look(store: &SqliteStore, shard: ShardId, board: &mut TallyBoard, now: Timestamp) -> ShardJson {
-    let mut seen = ShardJson {
-        shard,
-        band: None,
-        due: 0,
-        keys: 0,
-        delayed: 0,
-        next_due: None,
-        part: Part::NothingDue,
-        slots: 0,
-        error: None,
+/// What a look at all shards came to.
+#[derive(Default)]
+struct Look {
+    board: TallyBoard,
+    /// Why a shard could not be looked at, in the order of the shards.
+    errors: Vec<Option<String>>,
+    /// The shards with delayed steps whose time has come.
+    overdue: Vec<ShardId>,
+}
+
+/// Looks at all shards as their refillers do, but makes nothing due.
+fn look(store: &SqliteStore, now: Timestamp) -> Look {
+    let mut look = Look::default();
+    for shard in ShardId::first(store.shard_count()) {
+        let looked = store
+            .tally(shard)
+            .and_then(|tally| Ok((tally, store.counts(shard)?.next_due)));
+        let error = match looked {
+            Ok((tally, next_due)) => {
+                look.board.report(shard, Arc::new(tally), now);
+                if next_due.is_some_and(|due| due <= now) {
+                    look.overdue.push(shard);
+                }
+                None
+            }
+            Err(error) => Some(error.to_string()),
+        };
+        look.errors.push(error);
+    }
+    look
+}
+
+fn make(pick: Pick, seed: u64, capacity: usize, board: TallyBoard) -> Made {
+    let merged = Arc::new(Merged::of(&board));
+    let standing = Standing::default();
+    let decision = match pick {
+        Pick::Stride => Decision::by_stride(merged, &standing, capacity),
+        Pick::Lottery => Decision::by_lottery(merged, capacity, seed, dice(seed)),
     };
-    let looked = store
-        .tally(shard)
-        .and_then(|tally| Ok((tally, store.counts(shard)?)));
-    match looked {
-        Ok((tally, counts)) => {
-            seen.band = tally.band();
-            seen.due = tally.keys().iter().map(|key| u64::from(key.count)).sum();
-            seen.keys = tally.keys().len();
-            let delayed = counts.states.get(&crate::model::StepState::Delayed);
-            seen.delayed = delayed.copied().unwrap_or(0);
-            seen.next_due = counts.next_due.map(|due| due.to_string());
-            board.report(shard, Arc::new(tally), now);
-        }
-        Err(error) => {
-            seen.part = Part::Cleared;
-            seen.error = Some(error.to_string());
-        }
-    }
-    seen
-}
-
-fn describe(
-    pick: Pick,
-    capacity: usize,
-    decision: &Decision,
-    mut shards: Vec<ShardJson>,
-    store: &SqliteStore,
-    now: Timestamp,
-) -> PlanJson {
-    let merged = &decision.merged;
-    let band = merged.band();
-    for shard in &mut shards {
-        shard.slots = decision
-            .owners
-            .iter()
-            .filter(|owner| **owner == Some(shard.shard))
-            .count();
-        if shard.error.is_none() {
-            shard.part = match shard.band {
-                None => Part::NothingDue,
-                own if own != band => Part::WorseBand,
-                Some(_) if shard.slots == 0 => Part::OutSlotted,
-                Some(_) => Part::Serves,
-            };
-        }
-    }
-    let all: f64 = merged.keys().iter().map(|key| key.weight.get()).sum();
-    let keys = merged.keys().iter().enumerate().map(|(at, key)| {
-        let turns: Vec<Turn> = decision
-            .order
-            .iter()
-            .filter(|drawn| drawn.key == at)
-            .map(|drawn| drawn.turn)
-            .collect();
-        #[expect(clippy::cast_precision_loss, reason = "a share for people")]
-        let plan_share = turns.len() as f64 / decision.order.len().max(1) as f64;
-        KeyJson {
-            key: key.key.clone(),
-            weight: key.weight,
-            oldest_on: key.oldest,
-            oldest_age_ms: now.since(key.since).millis(),
-            count: key.count,
-            counts: merged
-                .holders(key)
-                .iter()
-                .map(|held| (held.shard, held.count))
-                .collect(),
-            expected_share: key.weight.get() / all,
-            slots: turns.len(),
-            plan_share,
-            turns,
-        }
-    });
-    let slots = decision
-        .order
-        .iter()
-        .zip(&decision.owners)
-        .map(|(drawn, shard)| SlotJson {
-            key: merged.keys()[drawn.key].key.clone(),
-            turn: drawn.turn,
-            shard: *shard,
-        });
-    PlanJson {
-        at: now.to_string(),
-        pick: match pick {
-            Pick::Stride => "stride",
-            Pick::Lottery => "lottery",
-        },
-        seed: decision.seed,
+    Made {
+        decision,
+        board,
+        standing,
         capacity,
-        band,
-        set_by: shards
-            .iter()
-            .filter(|shard| band.is_some() && shard.band == band)
-            .map(|shard| shard.shard)
-            .collect(),
-        live_runners: presence::alive(&runners_dir(store.root())).map_or(0, |all| all.len()),
-        keys: keys.collect(),
-        slots: slots.collect(),
-        shards,
     }
 }
 
-fn print(context: &mut Context, plan: &PlanJson) -> Result<()> {
-    let screen = &mut context.screen;
-    let none = || "none".to_owned();
-    let set_by: Vec<String> = plan
-        .set_by
-        .iter()
-        .map(|shard| format!("shard {shard}"))
-        .collect();
-    screen.line(&format!(
-        "what a runner that has just started would plan at {}, from a fresh look at all shards",
-        plan.at
-    ))?;
-    screen.line(&format!(
-        "pick {}{}, capacity {}, {} live runners",
-        plan.pick,
-        plan.seed
-            .map_or_else(String::new, |seed| format!(", seed {seed}")),
-        plan.capacity,
-        plan.live_runners
-    ))?;
-    screen.line(&format!(
-        "global band {}, set by {}",
-        plan.band.map_or_else(none, |band| band.to_string()),
-        if set_by.is_empty() {
-            none()
-        } else {
-            set_by.join(", ")
+/// Runs plans forward and returns how often each key was first. The first lottery draws with the
+/// seed itself, each further one with the next number that follows from it.
+fn repeat(pick: Pick, seed: u64, plans: u32, made: &Made) -> Vec<u64> {
+    let merged = &made.decision.merged;
+    let mut firsts = vec![0; merged.keys().len()];
+    let planner = Planner::new(pick, seed);
+    for (shard, report) in made.board.reports() {
+        planner.tally(shard, Arc::clone(report), Timestamp::default());
+    }
+    let mut seeds = Dice::seeded(seed);
+    let mut next = seed;
+    for _ in 0..plans {
+        // The first slot is the same whatever the capacity.
+        let decision = match pick {
+            Pick::Stride => planner.decide(1),
+            Pick::Lottery => Decision::by_lottery(Arc::clone(merged), 1, next, dice(next)),
+        };
+        next = seeds.bits();
+        let (Some(first), Some(band)) = (decision.order.first(), merged.band()) else {
+            break;
+        };
+        firsts[first.key] += 1;
+        planner.took(band, &merged.keys()[first.key].key, first.turn);
+    }
+    firsts
+}
+
+fn live(args: &PlanArgs, context: &mut Context) -> Result<Done> {
+    let answered = ask_all(context, &Question::Plan)?;
+    let mut plans = Vec::new();
+    for one in answered {
+        let plan: Picture =
+            serde_json::from_value(one.answer.clone()).or_fail(ErrorKind::General, || {
+                format!(
+                    "{} answers in words that this fairq does not know",
+                    one.name()
+                )
+            })?;
+        plans.push((one.name(), plan));
+    }
+    if args.json {
+        let runners = plans.into_iter().map(|(_, plan)| plan).collect();
+        context.screen.json(&LiveJson { runners })?;
+        return Ok(Done::Well);
+    }
+    for (place, (name, plan)) in plans.iter().enumerate() {
+        if place > 0 {
+            context.screen.line("")?;
         }
-    ))?;
-    screen.line("")?;
-    screen.table(&shard_table(plan))?;
-    if !plan.keys.is_empty() {
-        screen.line("")?;
-        screen.table(&key_table(plan))?;
-        screen.line("")?;
-        screen.table(&slot_table(plan))?;
+        plan_tables::print(context, &format!("what {name} planned last"), plan)?;
     }
-    Ok(())
+    Ok(Done::Well)
 }
 
-fn shard_table(plan: &PlanJson) -> Table {
-    let mut table = Table::new([
-        Column::words("SHARD"),
-        Column::numbers("BAND"),
-        Column::numbers("DUE"),
-        Column::numbers("KEYS"),
-        Column::numbers("DELAYED"),
-        Column::numbers("SLOTS"),
-        Column::words("PART"),
-        Column::text("ERROR"),
-    ]);
-    for shard in &plan.shards {
-        table.row([
-            Cell::new(format!("{} ({})", shard.shard, shard.shard.letter())),
-            Cell::new(shard.band.map(|band| band.to_string()).unwrap_or_default()),
-            Cell::new(number::count(shard.due)),
-            Cell::new(shard.keys.to_string()),
-            Cell::new(number::count(shard.delayed)),
-            Cell::new(shard.slots.to_string()),
-            Cell::new(shard.part.words()),
-            Cell::new(shard.error.as_deref().unwrap_or_default()),
-        ]);
-    }
-    table
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Band, Weight};
+    use crate::tally::{ShardTally, Tally};
 
-fn key_table(plan: &PlanJson) -> Table {
-    let mut table = Table::new([
-        Column::words("KEY"),
-        Column::numbers("WEIGHT"),
-        Column::numbers("DUE"),
-        Column::words("OLDEST"),
-        Column::words("ON"),
-        Column::numbers("SHARE"),
-        Column::words(""),
-        Column::numbers("SLOTS"),
-        Column::words("FIRST TURN"),
-    ]);
-    for key in &plan.keys {
-        table.row([
-            Cell::new(key.key.as_str()),
-            Cell::new(key.weight.to_string()),
-            Cell::new(number::count(key.count)),
-            Cell::new(Span::from_millis(key.oldest_age_ms).to_string()),
-            Cell::new(key.oldest_on.to_string()),
-            Cell::new(number::percent(key.expected_share)),
-            Cell::new(number::bar(key.expected_share, 20)),
-            Cell::new(key.slots.to_string()),
-            Cell::new(
-                key.turns
-                    .first()
-                    .map(ToString::to_string)
-                    .unwrap_or_default(),
-            ),
-        ]);
+    fn board(keys: &[(&str, f64)]) -> TallyBoard {
+        let tally = |(key, weight): &(&str, f64)| Tally {
+            key: key.parse().unwrap(),
+            count: 2,
+            since: Timestamp::default(),
+            weight: Weight::new(*weight).unwrap(),
+        };
+        let report = ShardTally::new(Band::DEFAULT, keys.iter().map(tally).collect());
+        let mut board = TallyBoard::default();
+        let shard = ShardId::new(0).unwrap();
+        board.report(shard, Arc::new(report), Timestamp::default());
+        board
     }
-    table
-}
 
-fn slot_table(plan: &PlanJson) -> Table {
-    let mut table = Table::new([
-        Column::numbers("SLOT"),
-        Column::words("KEY"),
-        Column::words("TURN"),
-        Column::words("SHARD"),
-    ]);
-    for (number, slot) in plan.slots.iter().enumerate() {
-        table.row([
-            Cell::new((number + 1).to_string()),
-            Cell::new(slot.key.as_str()),
-            Cell::new(slot.turn.to_string()),
-            Cell::new(
-                slot.shard
-                    .map_or_else(|| "nobody".to_owned(), |shard| shard.to_string()),
-            ),
-        ]);
+    /// Backlogs of two steps, and still the shares are those of the weights.
+    #[test]
+    fn plans_run_forward_give_each_key_its_share() {
+        let board = board(&[("a", 3.0), ("b", 1.0)]);
+        let made = make(Pick::Stride, 0, 4, board.clone());
+        assert_eq!(repeat(Pick::Stride, 0, 400, &made), [300, 100]);
+        let made = make(Pick::Lottery, 7, 4, board);
+        let drawn = repeat(Pick::Lottery, 7, 4_000, &made);
+        assert_eq!(drawn.iter().sum::<u64>(), 4_000);
+        // Five standard deviations of 27.
+        assert!((2_863..=3_137).contains(&drawn[0]), "{drawn:?}");
+        assert_eq!(drawn, repeat(Pick::Lottery, 7, 4_000, &made));
+        assert_ne!(drawn, repeat(Pick::Lottery, 8, 4_000, &made));
     }
-    table
+
+    #[test]
+    fn the_first_plan_run_forward_is_the_one_shown() {
+        for seed in 0..50 {
+            let made = make(Pick::Lottery, seed, 2, board(&[("a", 1.0), ("b", 1.0)]));
+            let firsts = repeat(Pick::Lottery, seed, 1, &made);
+            assert_eq!(firsts[made.decision.order[0].key], 1, "seed {seed}");
+        }
+    }
+
+    #[test]
+    fn shares_of_huge_weights_are_still_shares() {
+        let made = make(
+            Pick::Stride,
+            0,
+            4,
+            board(&[("a", f64::MAX), ("b", f64::MAX)]),
+        );
+        let plan = Picture::of(
+            Pick::Stride,
+            &made,
+            [None].into_iter(),
+            Timestamp::default(),
+        );
+        let shares: Vec<String> = plan
+            .keys
+            .iter()
+            .map(|key| format!("{:.2}", key.expected_share))
+            .collect();
+        assert_eq!(shares, ["0.50", "0.50"]);
+    }
 }

@@ -37,6 +37,21 @@ pub fn bytes(size: u64) -> String {
     format!("{whole}.{tenth} {unit}")
 }
 
+/// Returns a short time, given in microseconds: `17µs`, `1.2ms`, `250ms`, `3.5s`. Rounded down.
+pub fn micros(micros: u64) -> String {
+    let (unit, name) = match micros {
+        0..1_000 => return format!("{micros}µs"),
+        1_000..1_000_000 => (1_000, "ms"),
+        _ => (1_000_000, "s"),
+    };
+    let whole = micros / unit;
+    if whole >= 10 {
+        format!("{whole}{name}")
+    } else {
+        format!("{whole}.{}{name}", micros % unit / (unit / 10))
+    }
+}
+
 /// Returns a share from 0 to 1 as `12.5 %`. What is not 0 never shows as 0, and what is not all
 /// never as 100; `-` for what is no number.
 pub fn percent(share: f64) -> String {

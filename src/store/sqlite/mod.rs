@@ -37,7 +37,7 @@ use crate::model::ShardId;
 
 pub use layout::{NewStore, decisions_dir, events_dir, looseness, output_dir, runners_dir};
 pub use pool::PoolStats;
-pub use writer::Durability;
+pub use writer::{Durability, WriterStats};
 
 /// How a process uses a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -164,6 +164,32 @@ impl SqliteStore {
     /// Returns what the pool of each shard's reading connections has done, in the order of the shards.
     pub fn pools(&self) -> Vec<PoolStats> {
         self.shards.iter().map(Shard::pool_stats).collect()
+    }
+
+    /// Returns what the writer of each shard has done in this process, in the order of the shards.
+    pub fn writers(&self) -> Vec<WriterStats> {
+        self.shards.iter().map(Shard::writer_stats).collect()
+    }
+
+    /// Returns the path of a shard's file, for naming and measuring it. Nobody but SQLite may open
+    /// it: the locks of a process on a file go with the first of its descriptors that is closed.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound` if there is no such shard.
+    pub fn file(&self, shard: ShardId) -> Result<&Path> {
+        Ok(self.shard(shard)?.path())
+    }
+
+    /// Returns the version of the schema that a shard's file has.
+    ///
+    /// # Errors
+    ///
+    /// The shard could not be read.
+    pub fn schema_version(&self, shard: ShardId) -> Result<i32> {
+        self.shard(shard)?.read(|connection| {
+            connection.pragma_query_value(None, "user_version", |row| row.get(0))
+        })
     }
 
     /// Lets so many connections of each shard read at once; those that do so stay.

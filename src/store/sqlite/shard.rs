@@ -11,7 +11,7 @@ use super::layout::{Manifest, shard_path};
 use super::pool::{PoolStats, ReadPool};
 use super::row::EnvCache;
 use super::tx::Tx;
-use super::writer::{self, Durability, Writer};
+use super::writer::{self, Durability, Writer, WriterStats};
 use crate::ambient::Clock;
 use crate::error::Result;
 use crate::model::ShardId;
@@ -38,6 +38,7 @@ pub(super) struct Shard {
     starting: Mutex<()>,
     watch: Mutex<Option<Connection>>,
     envs: Arc<EnvCache>,
+    clock: Arc<dyn Clock>,
 }
 
 impl Shard {
@@ -55,13 +56,14 @@ impl Shard {
         };
         Self {
             id,
-            readers: ReadPool::new(&path, id, manifest, READERS, clock),
+            readers: ReadPool::new(&path, id, manifest, READERS, Arc::clone(&clock)),
             path,
             manifest: manifest.clone(),
             writing,
             starting: Mutex::new(()),
             watch: Mutex::new(None),
             envs: Arc::default(),
+            clock,
         }
     }
 
@@ -76,6 +78,18 @@ impl Shard {
 
     pub(super) fn pool_stats(&self) -> PoolStats {
         self.readers.stats()
+    }
+
+    /// Returns what the writer's thread has done; nothing where there is none.
+    pub(super) fn writer_stats(&self) -> WriterStats {
+        match &self.writing {
+            Writing::Thread(writer, _) => writer.get().map(Writer::stats).unwrap_or_default(),
+            Writing::Here(_) => WriterStats::default(),
+        }
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
     }
 
     pub(super) fn resize_pool(&self, readers: u32) {
@@ -169,6 +183,7 @@ impl Shard {
             self.path.clone(),
             connection,
             Arc::clone(checkpointer),
+            Arc::clone(&self.clock),
         )?;
         Ok(slot.get_or_init(|| writer))
     }

@@ -15,14 +15,17 @@ use std::path::PathBuf;
 use std::sync::mpsc;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use rusqlite::Connection;
+use serde::Serialize;
 
 use super::checkpoint::Checkpointer;
 use super::conn;
 use super::tx::Tx;
+use crate::ambient::Clock;
 use crate::error::{Error, ErrorKind, Result};
-use crate::model::ShardId;
+use crate::model::{Durations, ShardId};
 
 /// Whether a write must survive a power cut before it is acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -31,6 +34,21 @@ pub enum Durability {
     Normal,
     /// It survives a power cut.
     Full,
+}
+
+/// What a shard's writer has done and is doing.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct WriterStats {
+    /// How many writes wait for their turn.
+    pub queued: usize,
+    /// How many writes were done or refused.
+    pub writes: u64,
+    /// In how many transactions they were tried.
+    pub groups: u64,
+    /// The most writes of one transaction.
+    pub largest_group: usize,
+    /// How long transactions took from their begin to the end of their commit, in microseconds.
+    pub commit_micros: Durations,
 }
 
 /// The most members of one transaction: keeps the lock short for other processes.
@@ -82,6 +100,8 @@ struct Shared {
     path: PathBuf,
     queue: Mutex<Queue>,
     arrived: Condvar,
+    done: Mutex<WriterStats>,
+    clock: Arc<dyn Clock>,
 }
 
 /// A handle on the writer's thread; dropping it lets the thread finish what is queued.
@@ -105,12 +125,15 @@ impl Writer {
         path: PathBuf,
         connection: Connection,
         checkpointer: Arc<Checkpointer>,
+        clock: Arc<dyn Clock>,
     ) -> Result<Self> {
         let shared = Arc::new(Shared {
             shard,
             path,
             queue: Mutex::default(),
             arrived: Condvar::new(),
+            done: Mutex::default(),
+            clock,
         });
         let theirs = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
@@ -151,6 +174,13 @@ impl Writer {
         }
     }
 
+    /// Returns what it has done and is doing.
+    pub(super) fn stats(&self) -> WriterStats {
+        let queued = self.shared.lock().waiting.len();
+        let done = self.shared.done().clone();
+        WriterStats { queued, ..done }
+    }
+
     /// Queues a write and waits for its outcome.
     pub(super) fn write<T, F>(&self, durability: Durability, work: F) -> Result<T>
     where
@@ -180,6 +210,23 @@ impl Drop for Writer {
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn done(&self) -> MutexGuard<'_, WriterStats> {
+        self.done.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes note of a transaction of so many writes that was begun at this time.
+    fn note(&self, began: Duration, writes: usize, is_over: bool) {
+        let took = self.clock.monotonic().saturating_sub(began).as_micros();
+        let mut done = self.done();
+        done.groups += 1;
+        done.largest_group = done.largest_group.max(writes);
+        done.commit_micros
+            .note(u64::try_from(took).unwrap_or(u64::MAX));
+        if is_over {
+            done.writes += writes as u64;
+        }
     }
 
     /// Returns what has gathered; empty when there is no more to come.
@@ -241,7 +288,12 @@ fn run_group(
     level: &mut Durability,
     mut group: Vec<Queued>,
 ) {
-    match transact(connection, level, &mut group) {
+    let began = shared.clock.monotonic();
+    let outcome = transact(connection, level, &mut group);
+    // Members of a group that was undone are tried again, each alone.
+    let is_over = outcome.is_ok() || group.len() == 1;
+    shared.note(began, group.len(), is_over);
+    match outcome {
         Ok(()) => group
             .into_iter()
             .for_each(|queued| queued.job.finish(Ok(()))),
