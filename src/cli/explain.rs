@@ -313,7 +313,7 @@ fn stood(planned: &Planned) -> String {
         match planned.ahead.len() {
             0 => String::new(),
             count if count > ahead.len() => format!(
-                ", behind {} others and {}",
+                ", behind {} more and {}",
                 number::count((count - ahead.len()) as u64),
                 reasons::joined(&ahead)
             ),

@@ -240,7 +240,6 @@ fn planned(first: Told<'_>, by: &Try, second: Told<'_>, dir: &Path) -> Result<Gr
         return Ok(ground("not_known", sentence, evidence));
     };
     let theirs = planned_until(dir, by.runner, other, by.claimed)?;
-    // A plan from before it was claimed last says nothing of how it stood now.
     let Some(theirs) = theirs else {
         let then = second
             .tries
