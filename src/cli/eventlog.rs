@@ -125,6 +125,8 @@ impl Shared {
                 mem::swap(&mut events, &mut pending.events);
                 mem::take(&mut pending.missed)
             };
+            // Workers tell of one instant in any order; what is gathered is put right.
+            events.sort_by_key(|(at, _)| *at);
             file.append(&events, missed);
             events.clear();
             if closed {
