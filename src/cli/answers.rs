@@ -1,6 +1,5 @@
 //! What a runner answers to those who ask it through its control socket.
 
-use std::path::Path;
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 
@@ -83,18 +82,16 @@ struct ShardJson {
     writer: WriterStats,
 }
 
-/// Answers through the socket in a runner's folder until it is closed.
-pub(super) fn serve(dir: &Path, answers: Answers) -> Result<(Arc<Control>, JoinHandle<()>)> {
-    let control = Arc::new(Control::open(dir, Arc::clone(&answers.clock))?);
-    let serving = Arc::clone(&control);
+/// Answers through a runner's socket until it is closed.
+pub(super) fn serve(control: &Arc<Control>, answers: Answers) -> Result<JoinHandle<()>> {
+    let serving = Arc::clone(control);
     let answer: Answerer = Arc::new(move |question| answers.to(question));
-    let thread = std::thread::Builder::new()
+    std::thread::Builder::new()
         .name("control-socket".to_owned())
         .spawn(move || serving.serve(&answer))
         .or_fail(ErrorKind::Unavailable, || {
             "cannot start a thread".to_owned()
-        })?;
-    Ok((control, thread))
+        })
 }
 
 impl Answers {

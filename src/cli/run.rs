@@ -25,6 +25,7 @@ use crate::engine::{Engine, Manner, Neighbours, Notice, With};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{RunnerId, ShardId, Span, StepState};
 use crate::presence::bell::Bell;
+use crate::presence::control::Control;
 use crate::presence::{self, Card, Presence};
 use crate::refiller::Pace;
 use crate::store::sqlite::{Mode, SqliteStore, decisions_dir, events_dir, runners_dir};
@@ -73,6 +74,8 @@ pub(super) fn run(args: &RunArgs, context: &mut Context) -> Result<Done> {
     let clock = Arc::clone(&context.clock);
     let card = card(context)?;
     let presence = Presence::enter(&runners, runner, &card)?;
+    // As early as can be: who asks a runner that is still starting waits for its answer.
+    let control = Arc::new(Control::open(presence.dir(), Arc::clone(&clock))?);
     let voice = match (args.quiet, args.json, context.screen.is_terminal()) {
         (true, ..) => Voice::Quiet,
         (_, true, _) => Voice::Json,
@@ -107,8 +110,8 @@ pub(super) fn run(args: &RunArgs, context: &mut Context) -> Result<Done> {
     };
     let engine = Arc::new(Engine::start(with, manner(context))?);
     catch_signals(engine.notice())?;
-    let control = answers::serve(
-        presence.dir(),
+    let answering = answers::serve(
+        &control,
         Answers::new(runner, card, &engine, &store, &clock),
     )?;
     let began = clock.monotonic();
@@ -126,9 +129,9 @@ pub(super) fn run(args: &RunArgs, context: &mut Context) -> Result<Done> {
     if let Some(kept) = &kept {
         kept.close();
     }
-    control.0.close();
+    control.close();
     // The thread ends with the socket; one that panicked has been heard of.
-    drop(control.1.join());
+    drop(answering.join());
     log.wipe();
     log.flush();
     if open > 0 {

@@ -108,15 +108,6 @@ fn handle(shared: &Arc<Shared>, worker: u32, seat: &mut Box<dyn Seat>, taken: &T
     };
     parts.sink.emit(claim.claimed, &event);
     parts.foreman.claimed(&claim);
-    let event = Event::Claimed {
-        id: claim.id,
-        band: claim.band,
-        key: claim.key.clone(),
-        fence: claim.fence,
-        attempt: claim.attempt,
-        waited: claim.claimed.since(claim.since),
-    };
-    parts.sink.emit(claim.claimed, &event);
     shared.roster.enter(RunningStep {
         worker,
         id: claim.id,

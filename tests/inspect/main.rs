@@ -7,12 +7,13 @@
 )]
 
 #[expect(dead_code, reason = "other tests use the rest")]
+#[path = "../common/mod.rs"]
 mod common;
 
-use std::collections::BTreeMap;
+mod socket;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::io::{Read as _, Write as _};
-use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -150,24 +151,22 @@ fn plans_run_forward_show_the_promised_shares() {
 /// What each shard's part is follows from where each step is and at which band.
 #[test]
 fn each_shard_is_told_why_it_takes_part_or_not() {
-    let sandbox = Sandbox::with_shards(4);
+    let sandbox = Sandbox::with_shards(8);
     // Per shard: band and how many of it.
     let mut held: BTreeMap<u64, BTreeMap<u64, u64>> = BTreeMap::new();
-    let mut put = |key: &str, band: &str| {
-        let id = sandbox.enqueue(["-k", key, "-b", band, "true"]).remove(0);
-        let shard = u64::from(id.as_bytes()[0] - b'a');
-        *held
-            .entry(shard)
-            .or_default()
-            .entry(band.parse().unwrap())
-            .or_default() += 1;
-    };
-    for number in 0..6 {
-        put(&format!("key{number}"), "300");
+    let mut keys = (0..).map(|number| format!("key{number}"));
+    // Two shards with work at the best band, a third with worse work; the others stay empty.
+    for (shards, bands) in [(2, &["20", "300"][..]), (3, &["300"])] {
+        while held.len() < shards {
+            let key = keys.next().unwrap();
+            for band in bands {
+                let id = sandbox.enqueue(["-k", &key, "-b", band, "true"]).remove(0);
+                let bands = held.entry(u64::from(id.as_bytes()[0] - b'a')).or_default();
+                *bands.entry(band.parse().unwrap()).or_default() += 1;
+            }
+        }
     }
-    for number in 0..3 {
-        put(&format!("key{number}"), "20");
-    }
+    let mut parts = BTreeSet::new();
     for capacity in ["1", "2", "64"] {
         let plan = sandbox.json(["inspect", "plan", "--capacity", capacity]);
         assert_eq!(plan["band"], 20);
@@ -198,12 +197,14 @@ fn each_shard_is_told_why_it_takes_part_or_not() {
                 Some(_) => "worse_band",
             };
             assert_eq!(shard["part"], part, "{shard}");
+            parts.insert(part);
             if own.is_some_and(|(band, _)| *band == 20) {
                 setters.push(shard["shard"].clone());
             }
         }
         assert_eq!(plan["set_by"], Value::from(setters));
     }
+    assert_eq!(parts.len(), 4, "{parts:?}");
 }
 
 #[test]
@@ -385,8 +386,9 @@ fn several_runners_are_each_asked_and_one_that_hangs_keeps_nobody_from_the_other
     ];
     for about in asked {
         until("both answer", || {
-            let seen = sandbox.json(["inspect"].iter().chain(about));
-            list(&seen["runners"]).len() == 2
+            let args = ["inspect"].iter().chain(about).chain(&["--json"]);
+            let ran = sandbox.fairq(args);
+            ran.code == 0 && list(&ran.json()["runners"]).len() == 2
         });
     }
     hangs.signal(Signal::SIGSTOP);
@@ -430,10 +432,10 @@ fn a_runner_that_died_is_told_as_dead() {
     let sandbox = Sandbox::with_shards(1);
     let runner = sandbox.runner(&[]);
     let pid = runner.pid();
-    assert_eq!(
-        sandbox.json(["inspect", "runners"])["dead"],
-        Value::from(Vec::<Value>::new())
-    );
+    until("it answers", || {
+        let ran = sandbox.fairq(["inspect", "runners", "--json"]);
+        ran.code == 0 && list(&ran.json()["dead"]).is_empty()
+    });
     runner.kill_hard();
     let ran = sandbox.fairq(["inspect", "runners", "--json"]).expect(3);
     let seen = ran.json();
@@ -444,82 +446,4 @@ fn a_runner_that_died_is_told_as_dead() {
     let ran = sandbox.fairq(["inspect", "runners"]).expect(3);
     assert!(ran.text().contains("dead"), "{}", ran.text());
     assert!(ran.err.contains("no runner is alive"), "{}", ran.err);
-}
-
-/// Returns the control socket of the only runner.
-fn socket(sandbox: &Sandbox) -> PathBuf {
-    let runners = sandbox.store().join("runners");
-    let runner = fs::read_dir(runners).unwrap().next().unwrap().unwrap();
-    runner.path().join("control")
-}
-
-/// Asks the only runner in its own words.
-fn ask(sandbox: &Sandbox, question: &str) -> Value {
-    let mut stream = UnixStream::connect(socket(sandbox)).unwrap();
-    stream
-        .write_all(format!("{question}\n").as_bytes())
-        .unwrap();
-    let mut told = String::new();
-    stream.read_to_string(&mut told).unwrap();
-    serde_json::from_str(&told).unwrap()
-}
-
-#[test]
-fn a_crew_is_resized_while_it_works() {
-    let sandbox = Sandbox::with_shards(2);
-    let _runner = sandbox.runner(&["--workers", "1"]);
-    sandbox.enqueue_lines(&[], &vec![BLOCKER.to_owned(); 3]);
-    until("one step runs", || sandbox.count("running") == 1);
-    // The socket is there before the first step is taken or shortly after.
-    until("it answers", || socket(&sandbox).exists());
-    assert_eq!(
-        ask(&sandbox, r#"{"ask":"resize","workers":3}"#)["ok"]["workers"],
-        3
-    );
-    until("three steps run", || sandbox.count("running") == 3);
-    let crew = ask(&sandbox, r#"{"ask":"runner"}"#)["ok"]["crew"].take();
-    assert_eq!(crew["workers"], 3);
-    for wrong in ["0", "1000000", "-1", "\"many\""] {
-        let told = ask(
-            &sandbox,
-            &format!(r#"{{"ask":"resize","workers":{wrong}}}"#),
-        );
-        assert!(told["error"].is_string(), "{wrong}: {told}");
-    }
-    assert_eq!(
-        ask(&sandbox, r#"{"ask":"runner"}"#)["ok"]["crew"]["workers"],
-        3
-    );
-    fs::write(sandbox.work("go"), "").unwrap();
-    until("all is done", || sandbox.count("succeeded") == 3);
-}
-
-/// They say nothing, half of something or rubbish, and keep their connections.
-#[test]
-fn two_hundred_rude_clients_disturb_neither_the_steps_nor_who_asks() {
-    let sandbox = Sandbox::with_shards(2);
-    let _runner = sandbox.runner(&["--workers", "2"]);
-    until("it answers", || {
-        sandbox.fairq(["inspect", "pool"]).code == 0
-    });
-    let path = socket(&sandbox);
-    let rude: Vec<UnixStream> = (0..200)
-        .map(|number| {
-            let mut stream = UnixStream::connect(&path).unwrap();
-            let words: &[u8] = match number % 3 {
-                0 => b"",
-                1 => b"{\"ask\":",
-                _ => b"\xff\0rubbish\n",
-            };
-            stream.write_all(words).unwrap();
-            stream
-        })
-        .collect();
-    sandbox.enqueue_lines(&[], &vec!["true".to_owned(); 20]);
-    for about in ["runners", "cache", "pool"] {
-        sandbox.json(["inspect", about]);
-    }
-    until("the steps are done", || sandbox.count("succeeded") == 20);
-    assert!(ask(&sandbox, r#"{"ask":"cache"}"#)["ok"].is_object());
-    drop(rude);
 }
