@@ -414,7 +414,13 @@ fn takes_out_of_turn_drop_as_many_slots_as_were_taken() {
                 .collect::<Vec<_>>()
         };
         for number in 0..2 {
-            planner.tally(shard(number), report(3, keys()), at(0));
+            // The shards tell other weights: those of the first count, for its steps are older.
+            let keys = keys().into_iter().map(|tally| Tally {
+                weight: Weight::new(tally.weight.get() + 9.0 * f64::from(number)).unwrap(),
+                since: at(i64::from(number)),
+                ..tally
+            });
+            planner.tally(shard(number), report(3, keys.collect()), at(0));
         }
         let mut old: Vec<_> = (0..2)
             .flat_map(|number| planner.plan(shard(number), 24).slots)
