@@ -14,8 +14,9 @@
 //!   counts in the mean. Once the clock has passed it, it is forgotten: being idle earns nothing.
 //! - A key is *blind* if only shards that cannot be asked hold it. It is left out of the mean, or it
 //!   would hold back the clock, and all newcomers, for as long as the shard fails. It may stand
-//!   behind the clock by what it lacked when it went blind, never by more: its shard may fail every
-//!   other turn and its keys keep their places, but a long failure leaves no claim to a rush.
+//!   behind the clock by one stride, or by what it lacked when it went blind if that is more. So the
+//!   keys of a shard that fails every other turn keep their places, and a window that is left is
+//!   served at its rate, but a long failure leaves no claim to a rush.
 //! - When nobody waits, all debts are forgiven: the clock moves up to the greatest pass.
 //!
 //! # Invariants
@@ -79,7 +80,7 @@ struct Pass {
     shards: u32,
     /// The shards that held it when they were last asked, and cannot be asked now. None is in both.
     blind: u32,
-    /// The least that the key was behind the clock since the last shard that holds it went blind;
+    /// How far it may be behind the clock: a stride, or what it was at least since it went blind;
     /// `None` unless it is blind.
     lag: Option<Turn>,
 }
@@ -120,7 +121,7 @@ impl Pass {
     /// Returns where the key's next step starts.
     ///
     /// A key that waits may stand behind the clock, for then it is owed something. So may a blind
-    /// one, but no further than when it went blind. One that has nothing due gathers no claims.
+    /// one, but not ever further. One that has nothing due gathers no claims.
     fn start(self, clock: Turn) -> Turn {
         match self.lag {
             Some(lag) => self.at.max(clock.minus(lag)),
@@ -129,9 +130,10 @@ impl Pass {
         }
     }
 
-    /// Bounds what a blind key is owed by what it is owed now.
+    /// Bounds what a blind key is owed by what it is owed now, and not below one stride: that much
+    /// a key lacks before each of its steps that is served on time, as from the window that is left.
     fn limit(&mut self, clock: Turn) {
-        let lag = clock.minus(self.at);
+        let lag = clock.minus(self.at).max(Turn::stride(self.weight));
         self.lag = self
             .is_blind()
             .then(|| self.lag.map_or(lag, |least| least.min(lag)));

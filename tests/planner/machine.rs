@@ -95,7 +95,7 @@ impl Lane {
 
     fn limit(&mut self) {
         for pass in self.passes.values_mut() {
-            let now = self.clock.minus(pass.at);
+            let now = self.clock.minus(pass.at).max(Turn::stride(pass.weight));
             let lag = pass.lag.map_or(now, |lag| lag.min(now));
             pass.lag = pass.is_blind().then_some(lag);
         }
