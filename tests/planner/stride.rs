@@ -298,6 +298,7 @@ fn an_offer_of_a_light_key_keeps_no_newcomer_waiting() {
     tell(&planner, 3, steady().collect());
     let turn = planner.next_turn(band(3), &key("light"), light);
     planner.took(band(3), &key("light"), turn);
+    tell(&planner, 3, steady().collect());
     tell(
         &planner,
         3,
@@ -320,10 +321,10 @@ fn takes_out_of_turn_drop_as_many_slots_as_were_taken() {
                 .collect::<Vec<_>>()
         };
         for number in 0..2 {
-            // The shards tell other weights: those of the first count, for its steps are older.
+            // The shards tell other weights: those of the last count, for its steps are older.
             let keys = keys().into_iter().map(|tally| Tally {
                 weight: Weight::new(tally.weight.get() + 9.0 * f64::from(number)).unwrap(),
-                since: at(i64::from(number)),
+                since: at(-i64::from(number)),
                 ..tally
             });
             planner.tally(shard(number), report(3, keys.collect()), at(0));
