@@ -1,14 +1,51 @@
 //! The virtual time of the bands: who has had how much.
 //!
-//! This is weighted fair queueing with steps for packets (Demers, Keshav and Shenker 1989; the
-//! passes and strides are those of Waldspurger 1995, the rule for the end of a busy time that of
-//! Goyal, Vin and Cheng 1996). A key of weight `w` moves by `1/w` a step, so that passes which
-//! keep abreast are shares in proportion to the weights. The band's clock is where a key that has
-//! kept abreast all along would stand: a newcomer starts there, owing nothing and owed nothing.
+//! Each band has its own time, counted in [`Turn`]s: one unit is a step of a key of weight 1. Each
+//! key has a *pass*, and the band has a *clock*.
+//!
+//! - A take costs its key one stride, `1/w` for weight `w`, whatever turn the step had.
+//! - The weight is the one that the latest plan gave the key slots by, so that slots and charges agree.
+//! - The slot with the least pass plus stride is next; that sum is its turn (see `stride`). Passes
+//!   that keep abreast are shares in proportion to the weights.
+//! - The *mean* is that of the passes by weight: where all would stand had they kept abreast. A take
+//!   moves it by `1/Σw`. The clock is the greatest that the mean has been.
+//! - A newcomer starts at the clock, owing nothing and owed nothing.
+//! - A key that has nothing due keeps a pass ahead of the clock, so that leaving sheds no debt, and
+//!   counts in the mean. Once the clock has passed it, it is forgotten: being idle earns nothing.
+//! - A key is *blind* if only shards that cannot be asked hold it. It is left out of the mean, or it
+//!   would hold back the clock, and all newcomers, for as long as the shard fails. It may stand
+//!   behind the clock by one stride, or by what it lacked when it went blind if that is more. So the
+//!   keys of a shard that fails every other turn keep their places, and a window that is left is
+//!   served at its rate, but a long failure leaves no claim to a rush.
+//! - When nobody waits, all debts are forgiven: the clock moves up to the greatest pass.
+//!
+//! # Invariants
+//!
+//! A clock never goes back, and neither does a pass. The passes of one band are at most as many as
+//! the keys that wait there and those ahead of its clock. A key that is held by a shard that can be
+//! asked moves by takes alone. So, while its weight is the same, a plan's slots whose turns its pass
+//! has reached since are as many as its steps that were taken meanwhile.
+//!
+//! # Where this comes from
+//!
+//! It is weighted fair queueing with steps for packets (Demers, Keshav and Shenker 1989), in the
+//! form of stride scheduling (Waldspurger 1995, from whom passes, strides and the pace of the clock
+//! are) and start-time fair queueing (Goyal, Vin and Cheng 1996, from whom the newcomer's
+//! `max(pass, clock)` and the end of a busy time are). It departs from them where one server that
+//! decides and serves in order has become several windows that were filled at different times:
+//!
+//! - Takes come out of turn, so a pass counts takes; it does not follow the turn of what was taken.
+//! - By the start of what is in service, as in start-time fair queueing, the clock would leap with
+//!   whoever is served out of turn. By its pace alone, as in stride scheduling, it would lose touch
+//!   with the passes when keys come and go. So it is the mean, as in EEVDF (Stoica and Abdel-Wahab
+//!   1995), but one that never goes back.
+//! - Waldspurger's clients take what they lack with them when they leave, and bring it back. Here
+//!   only blind keys do: they have not left, they just cannot be seen.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::merge::{Merged, MergedKey};
 use crate::model::{Band, FairnessKey, ShardId, Turn, Weight};
 use crate::tally::{ShardTally, Tally};
 
@@ -37,13 +74,13 @@ impl Standing {
 struct Pass {
     /// Where the key started, and one stride for each step that it has had since.
     at: Turn,
-    /// The weight that was told last.
+    /// The weight that a shard told which holds the key alone, or else that of the latest plan.
     weight: Weight,
     /// The shards that hold the key as far as is known: bit s for shard s.
     shards: u32,
     /// The shards that held it when they were last asked, and cannot be asked now. None is in both.
     blind: u32,
-    /// The least that the key was behind the clock since the last shard that holds it went blind;
+    /// How far it may be behind the clock: a stride, or what it was at least since it went blind;
     /// `None` unless it is blind.
     lag: Option<Turn>,
 }
@@ -84,7 +121,7 @@ impl Pass {
     /// Returns where the key's next step starts.
     ///
     /// A key that waits may stand behind the clock, for then it is owed something. So may a blind
-    /// one, but no further than when it went blind. One that has nothing due gathers no claims.
+    /// one, but not ever further. One that has nothing due gathers no claims.
     fn start(self, clock: Turn) -> Turn {
         match self.lag {
             Some(lag) => self.at.max(clock.minus(lag)),
@@ -93,9 +130,10 @@ impl Pass {
         }
     }
 
-    /// Bounds what a blind key is owed by what it is owed now.
+    /// Bounds what a blind key is owed by what it is owed now, and not below one stride: that much
+    /// a key lacks before each of its steps that is served on time, as from the window that is left.
     fn limit(&mut self, clock: Turn) {
-        let lag = clock.minus(self.at);
+        let lag = clock.minus(self.at).max(Turn::stride(self.weight));
         self.lag = self
             .is_blind()
             .then(|| self.lag.map_or(lag, |least| least.min(lag)));
@@ -157,13 +195,31 @@ impl Lane {
                 pass.at = pass.start(self.clock);
                 pass.lag = None;
                 pass.shards |= bit;
-                pass.weight = tally.weight;
+                if pass.shards == bit {
+                    pass.weight = tally.weight;
+                }
             } else {
                 pass.shards &= !bit;
             }
         }
         fresh.extend(rest);
         self.settle(&fresh, bit);
+    }
+
+    /// Takes over the weights of a plan.
+    fn weigh(&mut self, planned: &[MergedKey]) {
+        let mut rest = planned.iter().peekable();
+        let mut is_new = false;
+        for (key, pass) in self.keys.iter().zip(&mut self.passes) {
+            while rest.next_if(|entry| entry.key < *key).is_some() {}
+            if let Some(entry) = rest.next_if(|entry| entry.key == *key) {
+                is_new |= entry.weight != pass.weight;
+                pass.weight = entry.weight;
+            }
+        }
+        if is_new {
+            self.level();
+        }
     }
 
     /// Takes note that a shard cannot be asked.
@@ -310,6 +366,17 @@ impl Lanes {
             if lane.is_held_by(shard) {
                 lane.blind(shard);
             }
+        }
+    }
+
+    /// Takes over the weights by which a plan gives out slots, so that takes are charged by the same.
+    ///
+    /// Shards may tell several weights of one key: that of their own oldest step each. Which one
+    /// counts, only the merged picture knows.
+    pub(super) fn weigh(&mut self, merged: &Merged) {
+        let lane = merged.band().and_then(|band| self.lanes.get_mut(&band));
+        if let Some(lane) = lane {
+            lane.weigh(merged.keys());
         }
     }
 

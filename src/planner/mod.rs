@@ -134,8 +134,8 @@ impl Planner {
 
     /// Takes a shard that could not look out of planning until it reports again.
     ///
-    /// What its keys have had beyond their share stays known; what they lack does not grow while
-    /// nobody can serve them.
+    /// What its keys have had and what they lack stays known, and does not grow meanwhile: nobody can
+    /// serve them.
     pub fn clear(&self, shard: ShardId) {
         let mut state = self.lock();
         state.version += 1;
@@ -155,7 +155,8 @@ impl Planner {
 
     /// Returns what a shard is to fill, of at most `capacity` slots over all shards.
     ///
-    /// It changes nothing: only what is taken counts ([`Self::took`]).
+    /// It moves no pass: only what is taken counts ([`Self::took`]). From now on takes are charged by
+    /// the weights that it gives out slots by.
     pub fn plan(&self, shard: ShardId, capacity: usize) -> Plan {
         self.plan_with(shard, capacity, dice)
     }
@@ -199,8 +200,10 @@ impl Planner {
             state.last = (snapshot.number, found);
         }
         let newest = state.merged.as_ref().map(|(version, _)| *version);
-        let old = (newest < Some(snapshot.version))
-            .then(|| state.merged.replace((snapshot.version, Arc::clone(merged))));
+        let old = (newest < Some(snapshot.version)).then(|| {
+            state.lanes.weigh(merged);
+            state.merged.replace((snapshot.version, Arc::clone(merged)))
+        });
         drop(state);
         drop(old);
     }
@@ -275,8 +278,8 @@ impl Planner {
 
     /// Records that a step with this turn, planned or offered, was taken.
     ///
-    /// The key's pass moves on by one step. At a band where nobody waits, or in a lottery, nothing
-    /// happens.
+    /// It costs the key one stride, whatever the turn. At a band where nobody waits, or in a lottery,
+    /// nothing happens.
     pub fn took(&self, band: Band, key: &FairnessKey, turn: Turn) {
         if self.pick == Pick::Stride {
             self.lock().lanes.took(band, key, turn);
@@ -294,10 +297,11 @@ impl Planner {
         }
     }
 
-    /// Returns the plan's slots without those whose turns were taken since it was made.
+    /// Returns the plan's slots without as many of each key, the first, as were taken since.
     ///
     /// While a shard fetches for its new plan, workers go on with the window of the old one. To be
-    /// called just before the new one replaces it; otherwise a key would get those turns twice.
+    /// called just before the new one replaces it; otherwise a key would be given those slots twice.
+    /// In a lottery it is all slots.
     pub fn unserved(&self, plan: &Plan) -> Vec<Slot> {
         let (Pick::Stride, Some(band)) = (self.pick, plan.band) else {
             return plan.slots.clone();

@@ -69,6 +69,11 @@ impl Lane {
         let clock = self.clock;
         let over = |pass: &Pass| pass.holders.is_empty() && pass.blind.is_empty();
         self.passes.retain(|_, pass| !over(pass) || pass.at > clock);
+        self.level();
+    }
+
+    fn level(&mut self) {
+        let clock = self.clock;
         let counted: Vec<&Pass> = self
             .passes
             .values()
@@ -90,7 +95,7 @@ impl Lane {
 
     fn limit(&mut self) {
         for pass in self.passes.values_mut() {
-            let now = self.clock.minus(pass.at);
+            let now = self.clock.minus(pass.at).max(Turn::stride(pass.weight));
             let lag = pass.lag.map_or(now, |lag| lag.min(now));
             pass.lag = pass.is_blind().then_some(lag);
         }
@@ -149,8 +154,10 @@ impl Model {
                 let pass = lane.passes.entry(tally.key.clone()).or_insert_with(new);
                 pass.at = pass.start(clock);
                 pass.lag = None;
-                pass.weight = tally.weight;
                 pass.holders.insert(shard);
+                if pass.holders.len() == 1 {
+                    pass.weight = tally.weight;
+                }
             }
             lane.settle();
         }
@@ -175,6 +182,20 @@ impl Model {
             }
             if held {
                 lane.settle();
+            }
+        }
+    }
+
+    /// A plan on a picture that none was made on before decides by which weights takes are charged.
+    fn plan(&mut self, merged: &fairq::planner::Merged) {
+        let lane = merged.band().and_then(|best| self.lanes.get_mut(&best));
+        if let Some(lane) = lane {
+            let old: Vec<Weight> = lane.passes.values().map(|pass| pass.weight).collect();
+            for entry in merged.keys() {
+                lane.passes.get_mut(&entry.key).unwrap().weight = entry.weight;
+            }
+            if !lane.passes.values().map(|pass| pass.weight).eq(old) {
+                lane.level();
             }
         }
     }
@@ -287,6 +308,7 @@ fn the_planner_does_what_the_model_does() {
                 _ => {
                     let plan = planner.plan(who, 6);
                     let merged = planner.decide(0).merged;
+                    model.plan(&merged);
                     model.last = plan.band.map(|band| (band, merged.keys().len()));
                     for slot in plan
                         .slots

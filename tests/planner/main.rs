@@ -5,6 +5,7 @@
 //! that the planner was designed by.
 
 #[cfg(test)]
+mod blind;
 mod concurrency;
 #[cfg(test)]
 mod machine;
