@@ -150,9 +150,12 @@ impl Engine {
             clock: Arc::clone(&with.clock),
             sink: Arc::clone(&with.sink),
         };
-        for shard in ShardId::first(shards) {
-            let mut refiller = Refiller::new(shard, shared.clone(), manner.pace);
-            threads.push(spawn(format!("refiller-{shard}"), move || {
+        let mut refillers: Vec<Refiller> = ShardId::first(shards)
+            .map(|shard| Refiller::new(shard, shared.clone(), manner.pace))
+            .collect();
+        refillers.iter_mut().for_each(Refiller::introduce);
+        for (number, mut refiller) in refillers.into_iter().enumerate() {
+            threads.push(spawn(format!("refiller-{number}"), move || {
                 refiller.serve();
             })?);
         }

@@ -170,6 +170,21 @@ impl Refiller {
         outcome
     }
 
+    /// Looks and reports for the first time, before anybody plans. A runner's first plans would
+    /// otherwise be made on the shards that happened to be faster, and a worse band be served, or a
+    /// key get more than its part, because of it.
+    pub fn introduce(&mut self) {
+        let Some(report) = self.look() else {
+            let phases = [None; 4];
+            self.with.status.turned(self.shard, Outcome::Blind, &phases);
+            return;
+        };
+        self.with.status.saw(self.shard);
+        self.with
+            .planner
+            .tally(self.shard, report, self.with.clock.now());
+    }
+
     /// Reads what is due. `None` if that failed; then the shard is out of planning.
     pub fn look(&mut self) -> Option<Arc<ShardTally>> {
         // Before the look: what was decided until here, the look will show.
