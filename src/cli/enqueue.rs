@@ -186,13 +186,16 @@ fn commands(args: &EnqueueArgs) -> Result<Vec<Command>> {
         return lines(from, args.null);
     }
     let command = match (&args.shell, args.command.as_slice()) {
-        (Some(line), _) => Command::Shell(line.clone()),
-        (None, []) => {
+        (Some(line), _) if !line.is_empty() => Command::Shell(line.clone()),
+        (None, [line]) if !args.argv && !line.is_empty() => Command::Shell(line.clone()),
+        (None, words) if words.first().is_some_and(|program| !program.is_empty()) => {
+            Command::Argv(words.to_vec())
+        }
+        // Nothing, or a variable that was empty: a step that does nothing would hide the mistake.
+        _ => {
             return Err(Error::new(ErrorKind::Usage, "there is no command")
                 .hint("fairq enqueue 'a shell line', or fairq enqueue -- PROGRAM ARG…"));
         }
-        (None, [line]) if !args.argv => Command::Shell(line.clone()),
-        (None, words) => Command::Argv(words.to_vec()),
     };
     check_size(&command, "the command")?;
     Ok(vec![command])

@@ -139,6 +139,7 @@ pub struct Policy {
     /// What becomes of it if its runner dies.
     pub on_lost: OnLost,
     /// How long what is asked to end may take before it is killed.
+    #[serde(rename = "grace_ms")]
     pub grace: Span,
     /// Whether processes that the step leaves behind in its group may live on.
     pub leave_group: bool,

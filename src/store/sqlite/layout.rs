@@ -159,10 +159,12 @@ pub(super) fn read(root: &Path) -> Result<Option<Manifest>> {
 /// Finds the store at `root` and changes nothing there: by its manifest or, where that was lost, by
 /// its shards. `None` if there is no store yet.
 pub(super) fn find(root: &Path) -> Result<Option<Manifest>> {
-    match read(root)? {
-        None => recover(root),
-        found => Ok(found),
+    if let Some(manifest) = read(root)? {
+        return Ok(Some(manifest));
     }
+    // A directory in which something else lives is not a store that is yet to be made.
+    refuse_strangers(root)?;
+    recover(root)
 }
 
 /// Makes the store at `root` if it is not there, and returns its manifest. Any number of processes
