@@ -296,11 +296,15 @@ impl Works {
     }
 
     fn put(&self, line: &str, count: usize) -> Vec<StepId> {
+        self.put_at(line, count, Band::DEFAULT)
+    }
+
+    fn put_at(&self, line: &str, count: usize, band: Band) -> Vec<StepId> {
         let step = NewStep {
             command: Command::Shell(line.into()),
             cwd: "/".into(),
             env: Arc::new(Environment::default()),
-            band: Band::DEFAULT,
+            band,
             key: FairnessKey::default(),
             weight: Weight::ONE,
             name: None,
@@ -556,4 +560,21 @@ fn the_crew_grows_and_shrinks_while_it_works() {
     assert!(works.engine().crew().resident <= 4);
     works.stop();
     works.assert_each_ran_once_and_succeeded(&ids);
+}
+
+/// A runner's first plans are made on all shards, not on those that happened to be faster: the only
+/// urgent step is on the last of many, and is the first to run.
+#[test]
+fn the_first_step_of_a_run_is_one_of_the_best_band() {
+    for _ in 0..20 {
+        let mut works = Works::new(8);
+        let mut ids = works.put("true", 7);
+        ids.extend(works.put_at("true", 1, Band::new(0).unwrap()));
+        works.start(1);
+        works.wait_until_drained();
+        works.stop();
+        let first = works.notes.ran.lock().unwrap()[0];
+        assert_eq!(works.store.get(first).unwrap().unwrap().band.get(), 0);
+        works.assert_each_ran_once_and_succeeded(&ids);
+    }
 }

@@ -163,9 +163,32 @@ fn a_directory_of_somebody_else_is_left_alone() {
     fs::create_dir(&dir).unwrap();
     fs::write(dir.join("cat.jpg"), "meow").unwrap();
     let store = dir.to_str().unwrap();
-    for command in [&["enqueue", "true"][..], &["run", "--drain"], &["init"]] {
+    // Those that only read, too: "no store yet" would say that there may be one.
+    for command in [
+        &["enqueue", "true"][..],
+        &["run", "--drain"],
+        &["init"],
+        &["status"],
+        &["show", "a1"],
+        &["inspect", "plan"],
+    ] {
         let args = [&["--store", store], command].concat();
         refused(&sandbox, &dir, &args, 1, "cat.jpg");
+    }
+}
+
+/// What an unset variable leaves of a command must not become a step that does nothing, and well.
+#[test]
+fn an_empty_command_is_none() {
+    let sandbox = Sandbox::with_shards(1);
+    let store = sandbox.store();
+    for args in [
+        &["enqueue", ""][..],
+        &["enqueue", "-c", ""],
+        &["enqueue", "--argv", ""],
+        &["enqueue", "--", "", "x"],
+    ] {
+        refused(&sandbox, &store, args, 2, "there is no command");
     }
 }
 
