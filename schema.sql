@@ -1,7 +1,7 @@
 -- One shard of a fairq store, format 1.
 --
--- The table that a step's id stands in *is* the step's state: exactly one of ready, delayed, held,
--- running, done. Moving between them is a delete and an insert in one transaction. What may not run
+-- The table that a step's id stands in *is* the step's state: exactly one of ready, delayed, blocked,
+-- limited, held, running, done. Moving between them is a delete and an insert in one transaction. What may not run
 -- is simply not where the tally looks.
 --
 -- Times are milliseconds since 1970 in UTC. Bands: lower is served first. `attempt` counts tries
@@ -21,7 +21,8 @@ CREATE TABLE shard(
   created   INTEGER NOT NULL
 ) STRICT;
 
--- What was asked for. Written once: an update would rewrite the whole wide row.
+-- What was asked for. Written once, and again only when somebody edits the step: an update rewrites
+-- the whole wide row.
 CREATE TABLE steps(
   id      INTEGER PRIMARY KEY,            -- from counters.next_id, never used twice; its order is first-in-first-out
   shell   INTEGER NOT NULL,               -- 1: one line for sh -c; 0: an exact argv
@@ -33,8 +34,10 @@ CREATE TABLE steps(
   weight  REAL    NOT NULL,
   created INTEGER NOT NULL,
   name    TEXT,
-  policy  TEXT                            -- JSON; NULL where all is default
+  policy  TEXT,                           -- JSON; NULL where all is default
+  flow    TEXT                            -- the flow that it belongs to
 ) STRICT;
+CREATE INDEX steps_by_flow ON steps(flow, id) WHERE flow IS NOT NULL;
 
 -- Each distinct environment once: it is the widest part of a step and nearly always the same.
 CREATE TABLE envs(
@@ -66,14 +69,22 @@ CREATE TABLE ready(
 -- One row for each (band, key) with due steps, changed in the transaction that changes ready:
 -- reading the best band costs O(keys) at ten thousand and at ten million steps alike.
 CREATE TABLE tally(
+  paused INTEGER NOT NULL,                -- 1: a row of pauses covers it, and nobody is served from it
   band   INTEGER NOT NULL,
   key    TEXT    NOT NULL,
   n      INTEGER NOT NULL,                -- exact
   head   INTEGER NOT NULL,                -- the least id, which is the oldest step
   since  INTEGER NOT NULL,                -- of the head
   weight REAL    NOT NULL,                -- of the head
-  PRIMARY KEY(band, key)
+  PRIMARY KEY(paused, band, key)
 ) STRICT, WITHOUT ROWID;
+
+-- What does not start: steps of this band and of this key, NULL for all. The same on every shard.
+CREATE TABLE pauses(
+  band  INTEGER,
+  key   TEXT,
+  since INTEGER NOT NULL
+) STRICT;
 
 -- Due later.
 CREATE TABLE delayed(
@@ -88,9 +99,100 @@ CREATE INDEX delayed_by_due ON delayed(due, id);
 CREATE TABLE held(
   id      INTEGER PRIMARY KEY,
   since   INTEGER NOT NULL,
+  due     INTEGER,                        -- not before this, once it is released
   attempt INTEGER NOT NULL,
   fence   INTEGER NOT NULL
 ) STRICT;
+
+-- Waits for other steps. `missing` of its edges are open.
+CREATE TABLE blocked(
+  id      INTEGER PRIMARY KEY,
+  missing INTEGER NOT NULL,
+  due     INTEGER,                        -- not before this, once nothing is missing
+  attempt INTEGER NOT NULL,
+  fence   INTEGER NOT NULL
+) STRICT;
+
+-- What a step of this shard waits for, or has waited for.
+CREATE TABLE edges(
+  child  INTEGER NOT NULL,
+  shard  INTEGER NOT NULL,                -- of the parent
+  parent INTEGER NOT NULL,
+  need   INTEGER NOT NULL,                -- 0 that it succeeds, 1 that it ends, 2 that it fails
+  state  INTEGER NOT NULL,                -- 0 open, 1 met, 2 will never be
+  PRIMARY KEY(child, shard, parent, need)
+) STRICT, WITHOUT ROWID;
+
+-- Which steps, of any shard, are to be told when a step of this shard ends.
+CREATE TABLE children(
+  parent INTEGER NOT NULL,
+  shard  INTEGER NOT NULL,                -- of the child
+  child  INTEGER NOT NULL,
+  PRIMARY KEY(parent, shard, child)
+) STRICT, WITHOUT ROWID;
+
+-- What steps of other shards have yet to be told: written with the end of the parent, removed when
+-- the other shard has it.
+CREATE TABLE outbox(
+  id     INTEGER PRIMARY KEY,
+  shard  INTEGER NOT NULL,                -- of the child
+  child  INTEGER NOT NULL,
+  parent INTEGER NOT NULL,
+  state  INTEGER NOT NULL                 -- of the parent, as in done
+) STRICT;
+
+-- Waits for places of limits; `name` is one that was full when it was last looked at.
+CREATE TABLE limited(
+  name    TEXT    NOT NULL,
+  band    INTEGER NOT NULL,
+  key     TEXT    NOT NULL,
+  id      INTEGER NOT NULL,
+  since   INTEGER NOT NULL,
+  weight  REAL    NOT NULL,
+  attempt INTEGER NOT NULL,
+  fence   INTEGER NOT NULL,
+  PRIMARY KEY(name, band, key, id)
+) STRICT, WITHOUT ROWID;
+CREATE UNIQUE INDEX limited_by_id ON limited(id);
+
+-- The next three have rows on shard 0 only: limits hold for all shards together, so one place
+-- decides. How many places a limit has; one that is not here has one.
+CREATE TABLE limits(
+  name   TEXT    PRIMARY KEY,
+  places INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+-- Who has places: steps that run, or are due.
+CREATE TABLE places(
+  id    INTEGER PRIMARY KEY,              -- of this grant, never used twice
+  name  TEXT    NOT NULL,
+  shard INTEGER NOT NULL,                 -- of the step
+  step  INTEGER NOT NULL,
+  n     INTEGER NOT NULL,                 -- how many
+  UNIQUE(shard, step, name)
+) STRICT;
+
+-- How much each key has had of a limit while others wanted it too: the least is served next.
+CREATE TABLE passes(
+  name TEXT NOT NULL,
+  key  TEXT NOT NULL,
+  pass REAL NOT NULL,
+  PRIMARY KEY(name, key)
+) STRICT, WITHOUT ROWID;
+
+-- When steps fail that were not started by then.
+CREATE TABLE expiring(
+  at INTEGER NOT NULL,
+  id INTEGER NOT NULL,
+  PRIMARY KEY(at, id)
+) STRICT, WITHOUT ROWID;
+
+-- Which step stands for a unique key; a key is always on the same shard, its step on any.
+CREATE TABLE uniques(
+  key   TEXT    PRIMARY KEY,
+  shard INTEGER NOT NULL,                 -- of the step
+  step  INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
 
 -- Claimed by a runner. At most as many rows as there are workers, so no index but the key.
 CREATE TABLE running(
@@ -100,7 +202,8 @@ CREATE TABLE running(
   attempt INTEGER NOT NULL,
   since   INTEGER NOT NULL,
   claimed INTEGER NOT NULL,
-  lease   INTEGER NOT NULL                -- until when the claim stands where the runner's lock cannot be asked
+  lease   INTEGER NOT NULL,               -- until when the claim stands where the runner's lock cannot be asked
+  wish    INTEGER NOT NULL DEFAULT 0      -- 1: somebody has asked for its end
 ) STRICT;
 
 -- Over. The row is also the record of the last try.
@@ -115,8 +218,9 @@ CREATE TABLE done(
   claimed INTEGER NOT NULL,
   started INTEGER,                        -- NULL: there never was a process
   ended   INTEGER NOT NULL,
-  ending  INTEGER NOT NULL,               -- 0 code, 1 signal, 2 not started, 3 interrupted, 4 lost
-  code    INTEGER NOT NULL,               -- exit code or signal
+  ending  INTEGER NOT NULL,               -- 0 code, 1 signal, 2 not started, 3 interrupted, 4 lost, 5 timed out,
+                                          -- 6 cancelled, 7 skipped, 8 expired: these three never ran
+  code    INTEGER NOT NULL,               -- exit code or signal; 1 where it was killed after it timed out
   reason  TEXT
 ) STRICT;
 CREATE INDEX dead_letters ON done(state, id) WHERE state <> 0;
@@ -156,4 +260,4 @@ CREATE TABLE counters(
 ) STRICT, WITHOUT ROWID;
 INSERT INTO counters(name, value) VALUES
   ('next_id', 1), ('succeeded', 0), ('failed', 0), ('cancelled', 0),
-  ('delayed', 0), ('held', 0);
+  ('delayed', 0), ('blocked', 0), ('limited', 0), ('held', 0), ('next_place', 1);

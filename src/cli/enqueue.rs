@@ -292,11 +292,15 @@ fn steps(
         weight: args.weight,
         name: args.name.clone(),
         tags: args.tag.clone(),
+        flow: None,
         due,
+        after: Vec::new(),
+        unique: None,
         policy: Policy {
             on_lost: args.on_lost,
             grace: context.settings.grace,
             leave_group: args.leave_group,
+            ..Policy::default()
         },
     };
     Ok(commands

@@ -277,7 +277,9 @@ fn headline(context: &Context, step: &StepView) -> String {
             let since = time(context, step.at);
             format!("{what} has not run; it has been due since {since}, because")
         }
-        StepState::Delayed | StepState::Held => format!("{what} has not run, because"),
+        StepState::Delayed | StepState::Blocked | StepState::Limited | StepState::Held => {
+            format!("{what} has not run, because")
+        }
         StepState::Succeeded | StepState::Failed | StepState::Cancelled => {
             format!("{what} has {}", step.state)
         }

@@ -64,6 +64,7 @@ impl Selector {
             keys: self.key.clone(),
             bands,
             tags: self.tag.clone(),
+            flows: Vec::new(),
             order: Order::Id,
             limit: None,
         })

@@ -132,6 +132,8 @@ fn facts(context: &Context, step: &StepView) -> Vec<(&'static str, String)> {
         StepState::Running => facts.push(("claimed", time(step.at))),
         StepState::Ready => facts.push(("due since", time(step.at))),
         StepState::Delayed => facts.push(("due at", time(step.at))),
+        StepState::Blocked => facts.push(("blocked", "until other steps have ended".to_owned())),
+        StepState::Limited => facts.push(("limited", "until a limit has a free place".to_owned())),
         StepState::Held => facts.push(("held", "until somebody releases it".to_owned())),
         StepState::Succeeded | StepState::Failed | StepState::Cancelled => {
             facts.push(("ended", time(step.at)));

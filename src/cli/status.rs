@@ -282,6 +282,8 @@ fn when(context: &Context, step: &StepView, now: Timestamp) -> String {
         StepState::Delayed => context.zone.show(step.at),
         StepState::Running
         | StepState::Ready
+        | StepState::Blocked
+        | StepState::Limited
         | StepState::Held
         | StepState::Succeeded
         | StepState::Failed
@@ -293,9 +295,14 @@ fn when(context: &Context, step: &StepView, now: Timestamp) -> String {
 fn result(ending: &Ending) -> String {
     match ending {
         Ending::Unstarted { .. } => "not started".to_owned(),
-        Ending::Exited { .. } | Ending::Signalled { .. } | Ending::Interrupted | Ending::Lost => {
-            ending.to_string()
-        }
+        Ending::Skipped { .. } => "skipped".to_owned(),
+        Ending::Cancelled => "not started".to_owned(),
+        Ending::Expired => "expired".to_owned(),
+        Ending::Exited { .. }
+        | Ending::Signalled { .. }
+        | Ending::Interrupted
+        | Ending::Lost
+        | Ending::TimedOut { .. } => ending.to_string(),
     }
 }
 
@@ -305,6 +312,10 @@ pub(super) const fn tone(state: StepState) -> Tone {
         StepState::Running => Tone::Active,
         StepState::Succeeded => Tone::Good,
         StepState::Failed | StepState::Cancelled => Tone::Bad,
-        StepState::Ready | StepState::Delayed | StepState::Held => Tone::Plain,
+        StepState::Ready
+        | StepState::Delayed
+        | StepState::Blocked
+        | StepState::Limited
+        | StepState::Held => Tone::Plain,
     }
 }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use crate::ambient::Clock;
 use crate::error::Result;
 use crate::event::{Event, Sink};
-use crate::model::{Finished, Settled, Settlement, ShardId, StepId, StepState, Verdict};
+use crate::model::{Finished, Settled, Settlement, ShardId, StepId, StepState};
 use crate::store::Settle;
 
 /// Between the tries to write a settlement: the first, and the most.
@@ -185,12 +185,8 @@ impl Completer {
         let id = settlement.finished.id;
         let event = match settled {
             Settled::Fenced => Event::Fenced { id },
-            Settled::Recorded => {
-                let state = match settlement.verdict {
-                    Verdict::Succeeded => StepState::Succeeded,
-                    Verdict::Failed => StepState::Failed,
-                    Verdict::GiveBack => StepState::Ready,
-                };
+            Settled::Recorded(recorded) => {
+                let state = recorded.state;
                 (self.on_settled)(id, state);
                 Event::Settled { id, state }
             }

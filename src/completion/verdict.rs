@@ -6,9 +6,13 @@ use crate::model::{Ending, Verdict};
 pub const fn verdict(ending: &Ending) -> Verdict {
     match ending {
         Ending::Exited { code: 0 } => Verdict::Succeeded,
-        Ending::Exited { .. } | Ending::Signalled { .. } | Ending::Unstarted { .. } => {
-            Verdict::Failed
-        }
+        Ending::Exited { .. }
+        | Ending::Signalled { .. }
+        | Ending::Unstarted { .. }
+        | Ending::TimedOut { .. }
+        | Ending::Cancelled
+        | Ending::Skipped { .. }
+        | Ending::Expired => Verdict::Failed,
         // Not the step's doing: it goes back, and the try is not counted.
         Ending::Interrupted | Ending::Lost => Verdict::GiveBack,
     }

@@ -104,9 +104,12 @@ impl Boss {
             match state {
                 StepState::Succeeded => tally.succeeded += 1,
                 StepState::Failed | StepState::Cancelled => tally.failed += 1,
-                StepState::Ready | StepState::Running | StepState::Delayed | StepState::Held => {
-                    tally.put_back += 1;
-                }
+                StepState::Ready
+                | StepState::Running
+                | StepState::Delayed
+                | StepState::Blocked
+                | StepState::Limited
+                | StepState::Held => tally.put_back += 1,
             }
         }
         if state == StepState::Ready {

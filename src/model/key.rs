@@ -49,6 +49,13 @@ impl fmt::Display for Band {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseKeyError(String);
 
+impl ParseKeyError {
+    /// Wraps what is to be said of the text.
+    pub(super) const fn new(why: String) -> Self {
+        Self(why)
+    }
+}
+
 impl fmt::Display for ParseKeyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)

@@ -56,9 +56,13 @@ impl Outcome {
     pub const fn of(ending: &Ending) -> Self {
         match ending {
             Ending::Exited { code: 0 } => Self::Succeeded,
-            Ending::Exited { .. } | Ending::Signalled { .. } | Ending::Unstarted { .. } => {
-                Self::Failed
-            }
+            Ending::Exited { .. }
+            | Ending::Signalled { .. }
+            | Ending::Unstarted { .. }
+            | Ending::TimedOut { .. }
+            | Ending::Cancelled
+            | Ending::Skipped { .. }
+            | Ending::Expired => Self::Failed,
             Ending::Interrupted => Self::Interrupted,
             Ending::Lost => Self::Lost,
         }

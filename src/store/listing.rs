@@ -19,6 +19,7 @@ impl Filter {
             && given(&self.keys, |key| *key == step.key)
             && given(&self.bands, |band| *band == step.band)
             && given(&self.tags, |tag| step.tags.contains(tag))
+            && given(&self.flows, |flow| step.flow.as_ref() == Some(flow))
     }
 }
 
@@ -32,6 +33,8 @@ impl Order {
                     StepState::Running => a.at.cmp(&b.at),
                     StepState::Ready => (a.band, a.at).cmp(&(b.band, b.at)),
                     StepState::Delayed
+                    | StepState::Blocked
+                    | StepState::Limited
                     | StepState::Held
                     | StepState::Succeeded
                     | StepState::Failed
@@ -50,6 +53,8 @@ const fn rank(state: StepState) -> u8 {
         StepState::Running => 0,
         StepState::Ready => 1,
         StepState::Delayed
+        | StepState::Blocked
+        | StepState::Limited
         | StepState::Held
         | StepState::Succeeded
         | StepState::Failed

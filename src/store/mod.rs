@@ -1,8 +1,8 @@
 //! Where steps rest: the seam to storage, cut by who asks.
 //!
-//! Five roles, each with just the questions of its one consumer: [`Intake`] for putting in,
-//! [`Supply`] for the refiller, [`Claims`] for the crew, [`Settle`] for completion, [`Read`] for
-//! people. A backend is a [`Store`], their sum; it passes `tests/store_conformance.rs` and nothing
+//! Seven roles, each with just the questions of its one consumer: [`Intake`] for putting in,
+//! [`Supply`] for the refiller, [`Claims`] for the crew, [`Settle`] for completion, [`Release`] for
+//! the engine that lets steps go which wait for others, [`Read`] and [`Steer`] for people. A backend is a [`Store`], their sum; it passes `tests/store_conformance.rs` and nothing
 //! above it changes.
 //!
 //! Nothing of a database crosses the seam: no row, no statement, no database error. Ordinary
@@ -14,16 +14,20 @@ mod listing;
 pub mod memory;
 pub mod placement;
 pub mod sqlite;
+mod steer;
 mod view;
+
+use std::collections::BTreeSet;
 
 use crate::error::Result;
 use crate::model::{
-    Band, Candidate, Claim, FairnessKey, LocalId, LostRun, NewStep, RunnerId, Settled, Settlement,
-    ShardId, StepId, Stream, Timestamp,
+    Band, Candidate, Claim, FairnessKey, LocalId, LostRun, NewStep, Released, RunnerId, Settled,
+    Settlement, ShardId, StepId, Stream, Timestamp,
 };
 use crate::stats::{Dispatch, Window};
 use crate::tally::{ShardTally, Tally};
 
+pub use steer::{Action, Cleaned, Edit, LimitView, Link, Pause, Paused, Retention, Steer, Steered};
 pub use view::{Arrival, Attempt, Counts, Filter, Order, ShardCounts, StepView};
 
 /// Puts steps in.
@@ -34,10 +38,58 @@ pub trait Intake: Send + Sync {
     /// # Errors
     ///
     /// `Busy` after waiting in vain for another writer, `Unavailable` if a shard cannot be written.
-    fn enqueue(&self, steps: &[NewStep], now: Timestamp) -> Result<Vec<StepId>>;
+    fn enqueue(&self, steps: &[NewStep], now: Timestamp) -> Result<Vec<StepId>> {
+        let put = self.put(steps, now)?;
+        Ok(put.into_iter().map(Put::id).collect())
+    }
+
+    /// Does as [`Self::enqueue`], and tells which steps were needless because another one of their
+    /// unique key was there. Of two steps of one unique key in a batch the second is needless.
+    ///
+    /// A step whose parent has ended already is due, or is over with [`Ending::Skipped`], at once.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::enqueue`]; `NotFound` if a parent is not there, `Usage` if the steps of the batch
+    /// wait for each other in a circle.
+    ///
+    /// [`Ending::Skipped`]: crate::model::Ending::Skipped
+    fn put(&self, steps: &[NewStep], now: Timestamp) -> Result<Vec<Put>>;
+
+    /// Puts in as many steps as there come, in bounded memory; nothing of them is kept here but
+    /// their ids. They have neither parents nor unique keys, and are of these keys only.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::enqueue`], and the first error that comes instead of a step; in any case nothing
+    /// was stored.
+    fn pour(
+        &self,
+        keys: &BTreeSet<FairnessKey>,
+        steps: &mut dyn Iterator<Item = Result<NewStep>>,
+        now: Timestamp,
+    ) -> Result<Vec<StepId>>;
 
     /// Returns the shard where the next step of this key would go.
     fn place(&self, key: &FairnessKey) -> ShardId;
+}
+
+/// What putting a step in came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Put {
+    /// It is stored under this id.
+    New(StepId),
+    /// It was needless: this one is there.
+    Met(StepId),
+}
+
+impl Put {
+    /// Returns the id of the step that is there now.
+    pub const fn id(self) -> StepId {
+        match self {
+            Self::New(id) | Self::Met(id) => id,
+        }
+    }
 }
 
 /// What a refiller asks for: how many steps of one key it wants to know.
@@ -51,7 +103,8 @@ pub struct Want {
 
 /// Answers the questions of a refill.
 pub trait Supply: Send + Sync {
-    /// Makes due what has become due by `now`, and returns when the next one will.
+    /// Makes due what has become due by `now`, ends what was not to be started any more, and
+    /// returns when there will be something to do again.
     ///
     /// # Errors
     ///
@@ -66,8 +119,8 @@ pub trait Supply: Send + Sync {
     /// The shard could not be read.
     fn version(&self, shard: ShardId) -> Result<u64>;
 
-    /// Returns the shard's best due band and what each key has there. Costs O(keys), never
-    /// O(backlog).
+    /// Returns the shard's best due band and what each key has there; what is paused is left out.
+    /// Costs O(keys), never O(backlog).
     ///
     /// # Errors
     ///
@@ -98,6 +151,7 @@ pub trait Claims: Send + Sync {
     /// lost claim, which is normal.
     ///
     /// All candidates are of `shard`. The fence of a claim is above every earlier one of the step.
+    /// A step that is paused, or that was not to be started any more, is not granted.
     ///
     /// # Errors
     ///
@@ -131,6 +185,44 @@ pub trait Claims: Send + Sync {
     ///
     /// The shard could not be written; nothing was taken back.
     fn reclaim(&self, shard: ShardId, dead: RunnerId, now: Timestamp) -> Result<Vec<LostRun>>;
+
+    /// Returns the running claims of this runner whose end somebody has asked for, with their
+    /// fences.
+    ///
+    /// # Errors
+    ///
+    /// The shard could not be read.
+    fn wishes(&self, shard: ShardId, runner: RunnerId) -> Result<Vec<(LocalId, u32)>>;
+}
+
+/// Lets steps go that wait for something which is not on their own shard.
+pub trait Release: Send + Sync {
+    /// Tells the dependents on other shards of what ended on this one. Whatever a crash has cut off
+    /// is done by the next call. Returns what became due.
+    ///
+    /// # Errors
+    ///
+    /// A shard could not be read or written; what is left is told by the next call.
+    fn deliver(&self, from: ShardId, now: Timestamp) -> Result<Vec<Released>>;
+
+    /// Takes back the places of limits from steps that neither run nor are due any more, and gives
+    /// free ones to steps that wait: best band first, within a band fairly among keys, within a key
+    /// oldest first; a due step that has not started yet gives way to one of a better band. Returns
+    /// what became due.
+    ///
+    /// # Errors
+    ///
+    /// A shard could not be read or written; the next call does the rest.
+    fn grant(&self, now: Timestamp) -> Result<Vec<Released>>;
+
+    /// Looks whether steps wait for parents that have ended, or that never were stored, because a
+    /// process died between two shards; and sets that right. Returns what became due. Costs
+    /// O(waiting steps with parents on other shards): for the start of a runner.
+    ///
+    /// # Errors
+    ///
+    /// A shard could not be read or written.
+    fn mend(&self, now: Timestamp) -> Result<Vec<Released>>;
 }
 
 /// What to do when settlements are written, or could not be.
@@ -160,6 +252,42 @@ pub trait Read: Send + Sync {
     ///
     /// A shard could not be read.
     fn list(&self, filter: &Filter) -> Result<Vec<StepView>>;
+
+    /// Returns the ids of the steps that match, in the order of the ids, whatever the filter says of
+    /// order and number. Holds nothing else of them in memory.
+    ///
+    /// # Errors
+    ///
+    /// A shard could not be read.
+    fn find(&self, filter: &Filter) -> Result<Vec<StepId>>;
+
+    /// Returns what this step waits for or has waited for, in the order of the parents' ids.
+    ///
+    /// # Errors
+    ///
+    /// A shard could not be read.
+    fn parents(&self, id: StepId) -> Result<Vec<Link>>;
+
+    /// Returns the steps that wait for this one, in the order of their ids.
+    ///
+    /// # Errors
+    ///
+    /// A shard could not be read.
+    fn dependents(&self, id: StepId) -> Result<Vec<StepId>>;
+
+    /// Returns what is paused, oldest first.
+    ///
+    /// # Errors
+    ///
+    /// A shard could not be read.
+    fn pauses(&self) -> Result<Vec<Paused>>;
+
+    /// Returns every limit that was set or that a step waits for or holds a place of, by name.
+    ///
+    /// # Errors
+    ///
+    /// A shard could not be read.
+    fn limits(&self) -> Result<Vec<LimitView>>;
 
     /// Returns every try of a step that is over, first to last.
     ///
@@ -238,7 +366,7 @@ pub enum Output {
 }
 
 /// Everything that the engine and the command line need of a store.
-pub trait Store: Intake + Supply + Claims + Settle + Read {
+pub trait Store: Intake + Supply + Claims + Settle + Release + Read + Steer {
     /// Returns how many shards there are; they are numbered from 0.
     fn shard_count(&self) -> u8;
 }

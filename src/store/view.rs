@@ -7,8 +7,8 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use crate::model::{
-    Band, Command, Ending, Environment, FairnessKey, Policy, RunnerId, ShardId, StepId, StepState,
-    Timestamp, Weight,
+    Band, Command, Ending, Environment, FairnessKey, LimitName, Policy, RunnerId, ShardId, StepId,
+    StepState, Timestamp, Weight,
 };
 
 /// Everything about a step but its tries and its output.
@@ -34,12 +34,15 @@ pub struct StepView {
     pub name: Option<String>,
     /// Its labels.
     pub tags: Vec<String>,
+    /// The flow that it belongs to.
+    pub flow: Option<String>,
     /// How it is treated.
     pub policy: Policy,
     /// When it was enqueued.
     pub created: Timestamp,
-    /// Since when it has been due (`Ready`), when it will be (`Delayed`), when it was claimed
-    /// (`Running`), when it ended (final states); `created` for the rest.
+    /// Since when it has been due (`Ready`), when it will be (`Delayed`), since when it has waited
+    /// (`Limited`), when it was claimed (`Running`), when it ended (final states); `created` for the
+    /// rest.
     pub at: Timestamp,
     /// Since when it had been due when it was claimed (`Running`), or has been (`Ready`).
     pub since: Option<Timestamp>,
@@ -49,6 +52,10 @@ pub struct StepView {
     pub fence: u32,
     /// Who runs it now.
     pub runner: Option<RunnerId>,
+    /// Whether somebody has asked for the end of the running try, and of the step.
+    pub cancelling: bool,
+    /// The limit that it was last seen to wait for, for `Limited`.
+    pub limit: Option<LimitName>,
     /// How its last try ended, for final states.
     pub ending: Option<Ending>,
     /// When the process of its last try was started, for final states.
@@ -103,8 +110,10 @@ pub type Counts<K> = BTreeMap<K, u64>;
 pub struct ShardCounts {
     /// How many in each state; a state without steps may be missing.
     pub states: Counts<StepState>,
-    /// How many due steps each band has.
+    /// How many due steps each band has, paused ones included.
     pub ready: Counts<Band>,
+    /// How many of them belong to a key or a band that is paused.
+    pub paused: u64,
     /// When the next delayed step falls due.
     pub next_due: Option<Timestamp>,
 }
@@ -134,6 +143,8 @@ pub struct Filter {
     pub bands: Vec<Band>,
     /// Only steps that carry one of these labels.
     pub tags: Vec<String>,
+    /// Only steps of one of these flows.
+    pub flows: Vec<String>,
     /// The order.
     pub order: Order,
     /// At most so many; `None` for all.

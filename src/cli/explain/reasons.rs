@@ -56,7 +56,12 @@ pub(super) fn all(
                 reasons.extend(behind(step, place));
             }
         }
-        StepState::Running | StepState::Succeeded | StepState::Failed | StepState::Cancelled => {}
+        StepState::Blocked
+        | StepState::Limited
+        | StepState::Running
+        | StepState::Succeeded
+        | StepState::Failed
+        | StepState::Cancelled => {}
     }
     // Another shard that cannot be read is none of its reasons, though it may hide some.
     let unreadable = scene

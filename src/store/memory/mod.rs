@@ -3,8 +3,10 @@
 //! It forgets all with the process and counts by walking, so it is for tests and simulations; other
 //! backends are held against it.
 
+mod pending;
 mod shard;
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -18,8 +20,8 @@ use crate::tally::{ShardTally, Tally};
 
 use super::placement::{Placement, Placer};
 use super::{
-    AfterSettle, Arrival, Attempt, Claims, Filter, Intake, Lease, Output, Read, Settle,
-    ShardCounts, StepView, Store, Supply, Want,
+    AfterSettle, Arrival, Attempt, Claims, Filter, Intake, Lease, LimitView, Link, Output, Paused,
+    Put, Read, Settle, ShardCounts, StepView, Store, Supply, Want,
 };
 use shard::Shard;
 
@@ -66,12 +68,21 @@ impl MemoryStore {
 }
 
 impl Intake for MemoryStore {
-    fn enqueue(&self, steps: &[NewStep], now: Timestamp) -> Result<Vec<StepId>> {
+    fn pour(
+        &self,
+        keys: &BTreeSet<FairnessKey>,
+        steps: &mut dyn Iterator<Item = Result<NewStep>>,
+        _: Timestamp,
+    ) -> Result<Vec<StepId>> {
+        pending::pour(keys, steps)
+    }
+
+    fn put(&self, steps: &[NewStep], now: Timestamp) -> Result<Vec<Put>> {
         let mut shards = self.lock();
         let ids = steps
             .iter()
             .map(|step| shards[self.placer.place(&step.key).index()].insert(step, now));
-        Ok(ids.collect())
+        Ok(ids.map(Put::New).collect())
     }
 
     fn place(&self, key: &FairnessKey) -> ShardId {
@@ -126,6 +137,10 @@ impl Claims for MemoryStore {
     fn reclaim(&self, shard: ShardId, dead: RunnerId, now: Timestamp) -> Result<Vec<LostRun>> {
         self.on(shard, |shard| shard.reclaim(dead, now))
     }
+
+    fn wishes(&self, _: ShardId, _: RunnerId) -> Result<Vec<(LocalId, u32)>> {
+        Ok(Vec::new())
+    }
 }
 
 impl Settle for MemoryStore {
@@ -153,6 +168,35 @@ impl Read for MemoryStore {
         steps.sort_by(|a, b| filter.order.compare(a, b));
         steps.truncate(filter.limit.unwrap_or(usize::MAX));
         Ok(steps)
+    }
+
+    fn find(&self, filter: &Filter) -> Result<Vec<StepId>> {
+        let mut ids: Vec<StepId> = self
+            .list(&Filter {
+                limit: None,
+                ..filter.clone()
+            })?
+            .into_iter()
+            .map(|step| step.id)
+            .collect();
+        ids.sort_unstable();
+        Ok(ids)
+    }
+
+    fn parents(&self, _: StepId) -> Result<Vec<Link>> {
+        Ok(Vec::new())
+    }
+
+    fn dependents(&self, _: StepId) -> Result<Vec<StepId>> {
+        Ok(Vec::new())
+    }
+
+    fn pauses(&self) -> Result<Vec<Paused>> {
+        Ok(Vec::new())
+    }
+
+    fn limits(&self) -> Result<Vec<LimitView>> {
+        Ok(Vec::new())
     }
 
     fn attempts(&self, id: StepId) -> Result<Vec<Attempt>> {

@@ -5,8 +5,8 @@ use std::ops::Bound;
 
 use crate::model::{
     Band, Candidate, Captured, Claim, Due, Ending, FairnessKey, Finished, LocalId, LostRun,
-    NewStep, OnLost, RunnerId, Settled, Settlement, ShardId, StepId, StepState, Stream, Timestamp,
-    Verdict,
+    NewStep, OnLost, Recorded, RunnerId, Settled, Settlement, ShardId, StepId, StepState, Stream,
+    Timestamp, Verdict,
 };
 use crate::stats::{Dispatch, Outcome, Window};
 use crate::store::{Arrival, Attempt, Lease, ShardCounts, StepView, Want};
@@ -334,13 +334,18 @@ impl Shard {
         let stand = match verdict {
             Verdict::Succeeded => over(StepState::Succeeded),
             Verdict::Failed => over(StepState::Failed),
+            Verdict::Retry { at } => Stand::Delayed { due: *at },
             Verdict::GiveBack => {
                 step.attempt -= 1;
                 Stand::Ready { since: run.since }
             }
         };
         self.put(id, stand);
-        Settled::Recorded
+        Settled::Recorded(Recorded {
+            state: self.view(id).map_or(StepState::Failed, |step| step.state),
+            released: Vec::new(),
+            tell: false,
+        })
     }
 
     pub(super) fn view(&self, id: LocalId) -> Option<StepView> {
@@ -368,6 +373,7 @@ impl Shard {
             weight: asked.weight,
             name: asked.name.clone(),
             tags: asked.tags.clone(),
+            flow: asked.flow.clone(),
             policy: asked.policy.clone(),
             created: step.created,
             at,
@@ -375,6 +381,8 @@ impl Shard {
             attempt: step.attempt,
             fence: step.fence,
             runner,
+            cancelling: false,
+            limit: None,
             ending: last.map(|last| last.attempt.ending.clone()),
             started: last.and_then(|last| last.attempt.started),
         })

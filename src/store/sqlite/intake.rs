@@ -1,6 +1,6 @@
 //! Putting steps in.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::Hasher as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::sync::Arc;
@@ -16,10 +16,19 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::model::{
     Command, Due, Environment, FairnessKey, LocalId, NewStep, Policy, ShardId, StepId, Timestamp,
 };
-use crate::store::Intake;
+use crate::store::{Intake, Put};
 
 impl Intake for SqliteStore {
-    fn enqueue(&self, steps: &[NewStep], now: Timestamp) -> Result<Vec<StepId>> {
+    fn pour(
+        &self,
+        keys: &BTreeSet<FairnessKey>,
+        steps: &mut dyn Iterator<Item = Result<NewStep>>,
+        _: Timestamp,
+    ) -> Result<Vec<StepId>> {
+        super::pending::pour(keys, steps)
+    }
+
+    fn put(&self, steps: &[NewStep], now: Timestamp) -> Result<Vec<Put>> {
         let mut placed: BTreeMap<ShardId, Vec<usize>> = BTreeMap::new();
         for (at, step) in steps.iter().enumerate() {
             placed
@@ -59,7 +68,8 @@ impl Intake for SqliteStore {
             committed.push((shard, first..next));
         }
         ids.into_iter()
-            .collect::<Option<Vec<StepId>>>()
+            .map(|id| id.map(Put::New))
+            .collect::<Option<Vec<Put>>>()
             .ok_or_else(|| Error::new(ErrorKind::Internal, "a step of the batch was not stored"))
     }
 

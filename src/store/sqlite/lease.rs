@@ -13,6 +13,10 @@ use crate::model::{
 use crate::store::{Claims, Lease};
 
 impl Claims for SqliteStore {
+    fn wishes(&self, _: ShardId, _: RunnerId) -> Result<Vec<(LocalId, u32)>> {
+        Ok(Vec::new())
+    }
+
     fn claim(
         &self,
         shard: ShardId,

@@ -191,6 +191,10 @@ fn order(state: StepState, order: Order) -> (&'static str, &'static str) {
         (StepState::Ready, Order::Newest) => ("r", "r.id DESC"),
         (StepState::Delayed, Order::Id) => ("d", "d.id"),
         (StepState::Delayed, Order::Relevance | Order::Newest) => ("d", "d.id DESC"),
+        (StepState::Blocked, Order::Id) => ("b", "b.id"),
+        (StepState::Blocked, Order::Relevance | Order::Newest) => ("b", "b.id DESC"),
+        (StepState::Limited, Order::Id) => ("l", "l.id"),
+        (StepState::Limited, Order::Relevance | Order::Newest) => ("l", "l.id DESC"),
         (StepState::Held, Order::Id) => ("h", "h.id"),
         (StepState::Held, Order::Relevance | Order::Newest) => ("h", "h.id DESC"),
         (StepState::Succeeded | StepState::Failed | StepState::Cancelled, Order::Id) => {
@@ -223,6 +227,8 @@ fn final_number(state: StepState, filter: &Filter) -> Option<u8> {
         | StepState::Running
         | StepState::Ready
         | StepState::Delayed
+        | StepState::Blocked
+        | StepState::Limited
         | StepState::Held => None,
     }
 }

@@ -11,6 +11,7 @@ mod intake;
 mod layout;
 mod lease;
 mod list;
+mod pending;
 #[cfg(test)]
 mod plans;
 mod pool;

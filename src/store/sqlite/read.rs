@@ -16,10 +16,13 @@ use super::supply::{self, NEXT_DUE};
 use super::tx::Counter;
 use crate::error::{Context as _, ErrorKind, Result};
 use crate::model::{
-    Band, Ending, FairnessKey, LocalId, RunnerId, ShardId, StepId, StepState, Stream, Timestamp,
+    Band, Ending, FairnessKey, LimitName, LocalId, RunnerId, ShardId, StepId, StepState, Stream,
+    Timestamp,
 };
 use crate::stats::{Dispatch, Window};
-use crate::store::{Arrival, Attempt, Filter, Output, Read, ShardCounts, StepView};
+use crate::store::{
+    Arrival, Attempt, Filter, LimitView, Link, Output, Paused, Read, ShardCounts, StepView,
+};
 use crate::tally::Tally;
 
 impl Read for SqliteStore {
@@ -49,6 +52,35 @@ impl Read for SqliteStore {
         views.sort_by(|a, b| filter.order.compare(a, b));
         views.truncate(filter.limit.unwrap_or(usize::MAX));
         Ok(views)
+    }
+
+    fn find(&self, filter: &Filter) -> Result<Vec<StepId>> {
+        let mut ids: Vec<StepId> = self
+            .list(&Filter {
+                limit: None,
+                ..filter.clone()
+            })?
+            .into_iter()
+            .map(|step| step.id)
+            .collect();
+        ids.sort_unstable();
+        Ok(ids)
+    }
+
+    fn parents(&self, _: StepId) -> Result<Vec<Link>> {
+        Ok(Vec::new())
+    }
+
+    fn dependents(&self, _: StepId) -> Result<Vec<StepId>> {
+        Ok(Vec::new())
+    }
+
+    fn pauses(&self) -> Result<Vec<Paused>> {
+        Ok(Vec::new())
+    }
+
+    fn limits(&self) -> Result<Vec<LimitView>> {
+        Ok(Vec::new())
     }
 
     fn attempts(&self, id: StepId) -> Result<Vec<Attempt>> {
@@ -210,22 +242,28 @@ fn attempt(row: &Row<'_>) -> rusqlite::Result<Attempt> {
 }
 
 /// What each state's table tells, in the same columns for all: id, at, attempt, fence, runner,
-/// started, ending, code, reason, final state, since; then the step's own.
+/// started, ending, code, reason, final state, since, wish, limit; then the step's own.
 macro_rules! view_of {
     (running, $from:literal) => {
-        view_of!(@ "u.id, u.claimed, u.attempt, u.fence, u.runner, NULL, NULL, NULL, NULL, NULL, u.since, ", $from)
+        view_of!(@ "u.id, u.claimed, u.attempt, u.fence, u.runner, NULL, NULL, NULL, NULL, NULL, u.since, u.wish, NULL, ", $from)
     };
     (ready, $from:literal) => {
-        view_of!(@ "r.id, r.since, r.attempt, r.fence, NULL, NULL, NULL, NULL, NULL, NULL, r.since, ", $from)
+        view_of!(@ "r.id, r.since, r.attempt, r.fence, NULL, NULL, NULL, NULL, NULL, NULL, r.since, 0, NULL, ", $from)
     };
     (delayed, $from:literal) => {
-        view_of!(@ "d.id, d.due, d.attempt, d.fence, NULL, NULL, NULL, NULL, NULL, NULL, NULL, ", $from)
+        view_of!(@ "d.id, d.due, d.attempt, d.fence, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, NULL, ", $from)
+    };
+    (blocked, $from:literal) => {
+        view_of!(@ "b.id, s.created, b.attempt, b.fence, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, NULL, ", $from)
+    };
+    (limited, $from:literal) => {
+        view_of!(@ "l.id, l.since, l.attempt, l.fence, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, l.name, ", $from)
     };
     (held, $from:literal) => {
-        view_of!(@ "h.id, s.created, h.attempt, h.fence, NULL, NULL, NULL, NULL, NULL, NULL, NULL, ", $from)
+        view_of!(@ "h.id, s.created, h.attempt, h.fence, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, NULL, ", $from)
     };
     (done, $from:literal) => {
-        view_of!(@ "e.id, e.ended, e.attempt, e.fence, NULL, e.started, e.ending, e.code, e.reason, e.state, NULL, ", $from)
+        view_of!(@ "e.id, e.ended, e.attempt, e.fence, NULL, e.started, e.ending, e.code, e.reason, e.state, NULL, 0, NULL, ", $from)
     };
     (@ $columns:literal, $from:literal) => {
         concat!("SELECT ", $columns, step_columns!(), $from)
@@ -233,7 +271,7 @@ macro_rules! view_of {
 }
 
 /// Where a step of a known id may stand.
-const POINT: [(StepState, &str); 5] = [
+const POINT: [(StepState, &str); 7] = [
     (
         StepState::Succeeded,
         view_of!(
@@ -264,6 +302,20 @@ const POINT: [(StepState, &str); 5] = [
         ),
     ),
     (
+        StepState::Blocked,
+        view_of!(
+            blocked,
+            " FROM blocked b CROSS JOIN steps s ON s.id = b.id WHERE b.id = ?1"
+        ),
+    ),
+    (
+        StepState::Limited,
+        view_of!(
+            limited,
+            " FROM limited l CROSS JOIN steps s ON s.id = l.id WHERE l.id = ?1"
+        ),
+    ),
+    (
         StepState::Held,
         view_of!(
             held,
@@ -281,6 +333,12 @@ pub(super) const fn all_of(state: StepState) -> &'static str {
         StepState::Ready => view_of!(ready, " FROM ready r CROSS JOIN steps s ON s.id = r.id"),
         StepState::Delayed => {
             view_of!(delayed, " FROM delayed d CROSS JOIN steps s ON s.id = d.id")
+        }
+        StepState::Blocked => {
+            view_of!(blocked, " FROM blocked b CROSS JOIN steps s ON s.id = b.id")
+        }
+        StepState::Limited => {
+            view_of!(limited, " FROM limited l CROSS JOIN steps s ON s.id = l.id")
         }
         StepState::Held => view_of!(held, " FROM held h CROSS JOIN steps s ON s.id = h.id"),
         StepState::Succeeded => view_of!(done, " FROM done e CROSS JOIN steps s ON s.id = e.id"),
@@ -305,11 +363,14 @@ pub(super) struct Found {
     runner: Option<RunnerId>,
     started: Option<Timestamp>,
     ending: Option<Ending>,
+    cancelling: bool,
+    limit: Option<LimitName>,
     step: StepRow,
 }
 
 /// Columns before the step's own.
-const OWN: usize = 11;
+const OWN: usize = 13;
+
 impl Found {
     /// Reads a row of a statement for this state; which final state it is, the row says itself.
     pub(super) fn read(row: &Row<'_>, state: StepState) -> rusqlite::Result<Self> {
@@ -333,6 +394,11 @@ impl Found {
             } else {
                 None
             },
+            cancelling: row.get(11)?,
+            limit: row
+                .get_ref(12)?
+                .as_str_or_null()?
+                .map(LimitName::from_store),
             step: StepRow::read(row, OWN)?,
         })
     }
@@ -366,6 +432,9 @@ impl Found {
             attempt: self.attempt,
             fence: self.fence,
             runner: self.runner,
+            flow: self.step.flow,
+            cancelling: self.cancelling,
+            limit: self.limit,
             ending: self.ending,
             started: self.started,
         })

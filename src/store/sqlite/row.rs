@@ -25,12 +25,13 @@ pub(super) struct StepRow {
     pub(super) created: Timestamp,
     pub(super) name: Option<String>,
     pub(super) policy: Policy,
+    pub(super) flow: Option<String>,
 }
 
 /// The columns of [`StepRow`], for statements that read it.
 macro_rules! step_columns {
     () => {
-        "s.shell, s.command, s.cwd, s.env, s.band, s.key, s.weight, s.created, s.name, s.policy"
+        "s.shell, s.command, s.cwd, s.env, s.band, s.key, s.weight, s.created, s.name, s.policy, s.flow"
     };
 }
 pub(super) use step_columns;
@@ -56,6 +57,7 @@ impl StepRow {
             weight: Weight::or_one(row.get(from + 6)?),
             created: timestamp(row, from + 7)?,
             name: row.get(from + 8)?,
+            flow: row.get(from + 10)?,
             policy,
         })
     }
@@ -90,6 +92,10 @@ pub(super) fn ending_columns(ending: &Ending) -> (u8, i32, Option<&str>) {
         Ending::Unstarted { reason } => (2, 0, Some(reason)),
         Ending::Interrupted => (3, 0, None),
         Ending::Lost => (4, 0, None),
+        Ending::TimedOut { killed } => (5, *killed as i32, None),
+        Ending::Cancelled => (6, 0, None),
+        Ending::Skipped { reason } => (7, 0, Some(reason)),
+        Ending::Expired => (8, 0, None),
     }
 }
 
@@ -107,6 +113,14 @@ pub(super) fn ending(row: &Row<'_>, from: usize) -> rusqlite::Result<Ending> {
         },
         3 => Ending::Interrupted,
         4 => Ending::Lost,
+        5 => Ending::TimedOut {
+            killed: row.get(from + 1)?,
+        },
+        6 => Ending::Cancelled,
+        7 => Ending::Skipped {
+            reason: row.get::<_, Option<String>>(from + 2)?.unwrap_or_default(),
+        },
+        8 => Ending::Expired,
         _ => return Err(unreadable(from, Type::Integer)),
     })
 }

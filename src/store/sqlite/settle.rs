@@ -9,8 +9,8 @@ use super::SqliteStore;
 use super::row;
 use super::tx::{Counter, ReadyRow, Tx};
 use crate::model::{
-    Captured, Ending, Finished, LocalId, RunnerId, Settled, Settlement, ShardId, StepState,
-    Timestamp, Verdict, Weight,
+    Captured, Ending, Finished, LocalId, Recorded, RunnerId, Settled, Settlement, ShardId,
+    StepState, Timestamp, Verdict, Weight,
 };
 use crate::store::{AfterSettle, Settle};
 
@@ -97,9 +97,14 @@ pub(super) fn record_try(
         Some(StepState::Failed) => (DONE_FAILED, Some(Counter::Failed)),
         Some(StepState::Cancelled) => (DONE_CANCELLED, Some(Counter::Cancelled)),
         None
-        | Some(StepState::Running | StepState::Ready | StepState::Delayed | StepState::Held) => {
-            (TRY, None)
-        }
+        | Some(
+            StepState::Running
+            | StepState::Ready
+            | StepState::Delayed
+            | StepState::Blocked
+            | StepState::Limited
+            | StepState::Held,
+        ) => (TRY, None),
     };
     tx.prepare(sql)?.execute(columns)?;
     if let Some(counter) = counter {
@@ -149,13 +154,17 @@ fn settle(tx: &Tx<'_>, settlement: &Settlement) -> rusqlite::Result<Settled> {
     match settlement.verdict {
         Verdict::Succeeded => record_try(tx, &one, Some(StepState::Succeeded))?,
         Verdict::Failed => record_try(tx, &one, Some(StepState::Failed))?,
-        Verdict::GiveBack => {
+        Verdict::Retry { .. } | Verdict::GiveBack => {
             record_try(tx, &one, None)?;
             give_back(tx, id, held, finished.fence)?;
         }
     }
     keep_output(tx, finished)?;
-    Ok(Settled::Recorded)
+    Ok(Settled::Recorded(Recorded {
+        state: StepState::Failed,
+        released: Vec::new(),
+        tell: false,
+    }))
 }
 
 /// Puts a step back among the due, with its age and without counting the try.

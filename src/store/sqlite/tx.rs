@@ -185,9 +185,9 @@ impl<'c> Tx<'c> {
             match (change.out, change.least) {
                 (false, Some((id, since, weight))) => self
                     .prepare(
-                        "INSERT INTO tally(band, key, n, head, since, weight)
-                         VALUES (?1, ?2, ?3, ?4, ?5, ?6)
-                         ON CONFLICT(band, key) DO UPDATE SET
+                        "INSERT INTO tally(paused, band, key, n, head, since, weight)
+                         VALUES (0, ?1, ?2, ?3, ?4, ?5, ?6)
+                         ON CONFLICT(paused, band, key) DO UPDATE SET
                            n      = n + excluded.n,
                            since  = iif(excluded.head < head, excluded.since, since),
                            weight = iif(excluded.head < head, excluded.weight, weight),
@@ -237,9 +237,9 @@ impl<'c> Tx<'c> {
                 .map(drop),
             Some((id, since, weight)) => self
                 .prepare(
-                    "INSERT INTO tally(band, key, n, head, since, weight)
-                     VALUES (?1, ?2, ?3, ?4, ?5, ?6)
-                     ON CONFLICT(band, key) DO UPDATE SET
+                    "INSERT INTO tally(paused, band, key, n, head, since, weight)
+                     VALUES (0, ?1, ?2, ?3, ?4, ?5, ?6)
+                     ON CONFLICT(paused, band, key) DO UPDATE SET
                        n = n + excluded.n, head = excluded.head,
                        since = excluded.since, weight = excluded.weight",
                 )?
