@@ -307,6 +307,7 @@ fn make_due(store: &SqliteStore, step: StepId, now: Timestamp) -> Result<Option<
             return Ok(None);
         };
         stand::take(tx, &waiting)?;
+        waiting.carried.since = now;
         stand::put_ready(tx, &waiting.carried)?;
         Ok(Some(Released {
             id: step,
