@@ -11,6 +11,7 @@ use serde::Serialize;
 use self::before::{Told, Verdict};
 use self::ran::{Planned, Try};
 use self::reasons::Reason;
+pub(super) use self::reasons::joined;
 use self::scene::{Live, Place, Scene};
 use super::render::{number, text};
 use super::select::no_such_step;
@@ -317,9 +318,9 @@ fn stood(planned: &Planned) -> String {
             count if count > ahead.len() => format!(
                 ", behind {} more and {}",
                 number::count((count - ahead.len()) as u64),
-                reasons::joined(&ahead)
+                joined(&ahead)
             ),
-            _ => format!(", behind {}", reasons::joined(&ahead)),
+            _ => format!(", behind {}", joined(&ahead)),
         }
     )
 }

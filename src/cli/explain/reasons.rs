@@ -110,7 +110,7 @@ fn delayed(step: &StepView, now: Timestamp, time: impl Fn(Timestamp) -> String) 
 }
 
 /// Joins parts as people do: `a`, `a and b`, `a, b and c`.
-pub(super) fn joined(parts: &[String]) -> String {
+pub(in crate::cli) fn joined(parts: &[String]) -> String {
     match parts {
         [] => String::new(),
         [only] => only.clone(),
