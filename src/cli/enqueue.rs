@@ -160,6 +160,11 @@ pub(super) fn run(args: &EnqueueArgs, context: &mut Context) -> Result<Done> {
             context.screen.line(&id.to_string())?;
         }
     }
+    if !args.quiet
+        && let Some(step) = steps.first()
+    {
+        super::steer::pause::warn_of(context, &store, step.band, &step.key);
+    }
     Ok(Done::Well)
 }
 
