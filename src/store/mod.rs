@@ -10,6 +10,7 @@
 //! *unknown* and only that. Time is passed in. Batches go in and batches come out: a backend may
 //! loop, a caller may not.
 
+mod batch;
 mod listing;
 pub mod memory;
 pub mod placement;
