@@ -3,6 +3,7 @@
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 
+use nix::sys::signal::Signal;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -130,6 +131,14 @@ impl Answers {
                 }
                 engine.resize(*workers);
                 json(&serde_json::json!({ "workers": workers }))
+            }
+            Question::Signal { claims, number } => {
+                if Signal::try_from(*number).is_err() {
+                    let text = format!("{number} is not a signal");
+                    return Err(Error::new(ErrorKind::Usage, text));
+                }
+                let signalled = engine.signal(claims, *number);
+                json(&serde_json::json!({ "signalled": signalled }))
             }
         }
     }

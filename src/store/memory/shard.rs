@@ -414,6 +414,8 @@ impl Shard {
         };
         for step in self.views() {
             *counts.states.entry(step.state).or_default() += 1;
+            let tried = step.state == StepState::Delayed && step.attempt > 0;
+            counts.retrying += u64::from(tried);
         }
         for (band, ..) in &self.ready {
             *counts.ready.entry(*band).or_default() += 1;
