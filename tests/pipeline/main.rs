@@ -164,17 +164,10 @@ fn ended_steps_are_put_back_uncounted() {
     let mut works = Works::new(1);
     let ids = works.put("hang", 2);
     works.start(2);
-    {
-        let (count, more) = &*works.notes.hanging;
-        let hanging = count.lock().unwrap();
-        let (_hanging, late) = more
-            .wait_timeout_while(hanging, DEADLINE, |hanging| *hanging < 2)
-            .unwrap();
-        assert!(!late.timed_out());
-    }
+    works.notes.hanging.wait_for(|count| *count == 2);
     works.engine().drain();
     assert!(!works.engine().wait(Duration::ZERO));
-    works.engine().end_steps(Force::Term);
+    works.engine().end_steps(Force::Ask);
     works.stop();
     for id in ids {
         let step = works.store.get(id).unwrap().unwrap();
