@@ -4,7 +4,7 @@ use std::ops::Bound;
 
 use super::shard::Shard;
 use super::step::Stand;
-use crate::model::{Band, Captured, FairnessKey, LocalId, StepId, Stream, Timestamp};
+use crate::model::{Band, Captured, FairnessKey, LocalId, StepId, StepState, Stream, Timestamp};
 use crate::stats::{Dispatch, Outcome, Window};
 use crate::store::{Arrival, Attempt, ShardCounts, StepView, Want};
 use crate::tally::{ShardTally, Tally};
@@ -97,6 +97,8 @@ impl Shard {
         };
         for step in self.steps.values() {
             *counts.states.entry(step.state()).or_default() += 1;
+            let tried = step.state() == StepState::Delayed && step.attempt > 0;
+            counts.retrying += u64::from(tried);
         }
         for (band, key, _) in &self.index.ready {
             *counts.ready.entry(*band).or_default() += 1;
