@@ -5,7 +5,7 @@ use clap::Args;
 use super::Context;
 use super::words::{self, IdRange};
 use crate::error::{Error, ErrorKind, Result};
-use crate::model::{FairnessKey, StepState};
+use crate::model::{FairnessKey, StepId, StepState};
 use crate::store::sqlite::SqliteStore;
 use crate::store::{Filter, Order, Read as _, StepView};
 
@@ -70,28 +70,57 @@ impl Selector {
         })
     }
 
+    /// Returns the ids of the steps that are meant, in order; holds nothing else of them.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::resolve`].
+    pub(super) fn ids(&self, context: &Context, store: &SqliteStore) -> Result<Vec<StepId>> {
+        self.check_not_empty()?;
+        let found = store.find(&self.filter(context)?)?;
+        self.check_found(store, |id| found.binary_search(&id).is_ok())?;
+        if found.is_empty() {
+            return Err(nothing_matches());
+        }
+        Ok(found)
+    }
+
+    fn check_not_empty(&self) -> Result<()> {
+        if self.is_empty() {
+            return Err(Error::new(ErrorKind::Usage, "no steps were selected")
+                .hint("name some (a3 a5-a9), or use --state, --key, --band, --tag or --all"));
+        }
+        Ok(())
+    }
+
+    /// Refuses a step that was named and is not there.
+    fn check_found(&self, store: &SqliteStore, found: impl Fn(StepId) -> bool) -> Result<()> {
+        for id in self.ids.iter().filter_map(|range| range.single()) {
+            if !found(id) && store.get(id)?.is_none() {
+                return Err(no_such_step(&id.to_string()));
+            }
+        }
+        Ok(())
+    }
+
     /// Returns the steps that are meant, in the order of their ids.
     ///
     /// # Errors
     ///
     /// `Usage` if nothing was selected, `NotFound` if a named step is not there or nothing matched.
     pub(super) fn resolve(&self, context: &Context, store: &SqliteStore) -> Result<Vec<StepView>> {
-        if self.is_empty() {
-            return Err(Error::new(ErrorKind::Usage, "no steps were selected")
-                .hint("name some (a3 a5-a9), or use --state, --key, --band, --tag or --all"));
-        }
+        self.check_not_empty()?;
         let found = store.list(&self.filter(context)?)?;
-        for id in self.ids.iter().filter_map(|range| range.single()) {
-            if !found.iter().any(|step| step.id == id) && store.get(id)?.is_none() {
-                return Err(no_such_step(&id.to_string()));
-            }
-        }
+        self.check_found(store, |id| found.iter().any(|step| step.id == id))?;
         if found.is_empty() {
-            return Err(Error::new(ErrorKind::NotFound, "no step matches")
-                .hint("fairq status shows what there is"));
+            return Err(nothing_matches());
         }
         Ok(found)
     }
+}
+
+fn nothing_matches() -> Error {
+    Error::new(ErrorKind::NotFound, "no step matches").hint("fairq status shows what there is")
 }
 
 /// Says that there is no step of this id.
