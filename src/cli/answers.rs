@@ -131,6 +131,10 @@ impl Answers {
                 engine.resize(*workers);
                 json(&serde_json::json!({ "workers": workers }))
             }
+            Question::Signal { .. } => Err(Error::new(
+                ErrorKind::General,
+                "this runner sends no signals",
+            )),
         }
     }
 

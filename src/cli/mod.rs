@@ -23,6 +23,7 @@ mod select;
 mod show;
 mod stats;
 mod status;
+mod steer;
 mod step_json;
 pub mod time;
 mod wait;
@@ -109,6 +110,17 @@ enum Command {
     Wait(wait::WaitArgs),
     #[command(visible_alias = "why")]
     Explain(explain::ExplainArgs),
+    Cancel(steer::cancel::CancelArgs),
+    Kill(steer::kill::KillArgs),
+    Retry(steer::moves::RetryArgs),
+    Hold(steer::moves::HoldArgs),
+    Release(steer::moves::ReleaseArgs),
+    Edit(Box<steer::edit::EditArgs>),
+    Pause(steer::pause::PauseArgs),
+    Resume(steer::pause::ResumeArgs),
+    Limit(steer::limit::LimitArgs),
+    Workers(steer::workers::WorkersArgs),
+    Clean(steer::clean::CleanArgs),
     Stats(stats::StatsArgs),
     Events(events::EventsArgs),
     Inspect(inspect::InspectArgs),
@@ -323,6 +335,17 @@ impl Command {
             | Self::Logs(_)
             | Self::Wait(_)
             | Self::Explain(_)
+            | Self::Cancel(_)
+            | Self::Kill(_)
+            | Self::Retry(_)
+            | Self::Hold(_)
+            | Self::Release(_)
+            | Self::Edit(_)
+            | Self::Pause(_)
+            | Self::Resume(_)
+            | Self::Limit(_)
+            | Self::Workers(_)
+            | Self::Clean(_)
             | Self::Stats(_)
             | Self::Events(_)
             | Self::Inspect(_)
@@ -340,6 +363,17 @@ impl Command {
             Self::Logs(args) => logs::run(args, context),
             Self::Wait(args) => wait::run(args, context),
             Self::Explain(args) => explain::run(args, context),
+            Self::Cancel(args) => steer::cancel::run(args, context),
+            Self::Kill(args) => steer::kill::run(args, context),
+            Self::Retry(args) => steer::moves::retry(args, context),
+            Self::Hold(args) => steer::moves::hold(args, context),
+            Self::Release(args) => steer::moves::release(args, context),
+            Self::Edit(args) => steer::edit::run(args, context),
+            Self::Pause(args) => steer::pause::pause(args, context),
+            Self::Resume(args) => steer::pause::resume(args, context),
+            Self::Limit(args) => steer::limit::run(args, context),
+            Self::Workers(args) => steer::workers::run(args, context),
+            Self::Clean(args) => steer::clean::run(args, context),
             Self::Stats(args) => stats::run(args, context),
             Self::Events(args) => events::run(args, context),
             Self::Inspect(args) => inspect::run(args, context),

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use super::dir_of;
 use crate::ambient::Clock;
 use crate::error::{Context as _, Error, ErrorKind, Result};
-use crate::model::RunnerId;
+use crate::model::{RunnerId, StepId};
 
 const SOCKET: &str = "control";
 /// A question is a short line.
@@ -49,6 +49,14 @@ pub enum Question {
     Resize {
         /// How many.
         workers: usize,
+    },
+    /// Send a signal to the process groups of those of these steps that it still runs under these
+    /// claims; it answers with the ids of those that were there, as `signalled`.
+    Signal {
+        /// Which, each with its fence.
+        steps: Vec<(StepId, u32)>,
+        /// The signal's number.
+        signal: i32,
     },
 }
 

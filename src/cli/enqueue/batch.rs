@@ -14,7 +14,7 @@ use super::options::Said;
 use super::size::{self, MOST_BYTES, MOST_WORD};
 use super::spool::{Form, Record, Spool};
 use crate::error::{Error, ErrorKind, Result};
-use crate::model::{Command, FairnessKey, NewStep};
+use crate::model::{Band, Command, FairnessKey, NewStep};
 
 /// The steps of one call, checked, not yet stored.
 pub(super) enum Batch {
@@ -27,8 +27,8 @@ pub(super) enum Batch {
 /// Steps that are made one by one.
 pub(super) struct Stream {
     source: Source,
-    /// Their keys.
-    pub(super) keys: BTreeSet<FairnessKey>,
+    /// Their bands and keys.
+    pub(super) groups: BTreeSet<(Band, FairnessKey)>,
     /// The first of them.
     pub(super) first: NewStep,
     /// How many there are.
@@ -65,7 +65,7 @@ impl Batch {
             return Ok(Self::Whole(vec![like]));
         };
         let stream = Stream {
-            keys: BTreeSet::from([like.key.clone()]),
+            groups: BTreeSet::from([(like.band, like.key.clone())]),
             first: of.step(&like, 0)?,
             count: of.count(),
             source: Source::Expansion {
@@ -94,6 +94,11 @@ impl Batch {
 }
 
 impl Stream {
+    /// Returns the keys of the steps.
+    pub(super) fn keys(&self) -> BTreeSet<FairnessKey> {
+        self.groups.iter().map(|(_, key)| key.clone()).collect()
+    }
+
     /// Makes the steps, from the first one on.
     ///
     /// # Errors
@@ -163,7 +168,7 @@ fn lines(path: &Path, args: &EnqueueArgs, maker: &Maker<'_>) -> Result<Batch> {
     let command = first.ok_or_else(|| no_line(spool.name()))?;
     let first = maker.make(&args.said, command)?;
     let stream = Stream {
-        keys: BTreeSet::from([first.key.clone()]),
+        groups: BTreeSet::from([(first.band, first.key.clone())]),
         first,
         count,
         source: Source::Lines(spool),
@@ -195,22 +200,20 @@ fn objects(path: &Path, said: &Said, maker: &Maker<'_>) -> Result<Batch> {
         most: 8 * MOST_BYTES,
     };
     let mut first = None;
-    let mut keys = BTreeSet::new();
+    let mut groups = BTreeSet::new();
     let (mut count, mut bound) = (0, false);
     let spool = Spool::fill(path, form, |record, name| {
         if let Some(step) = object(record, name, said, maker)? {
             count += 1;
             bound |= !step.after.is_empty() || step.unique.is_some();
-            if !keys.contains(&step.key) {
-                keys.insert(step.key.clone());
-            }
+            groups.insert((step.band, step.key.clone()));
             first.get_or_insert(step);
         }
         Ok(())
     })?;
     let first = first.ok_or_else(|| no_line(spool.name()))?;
     let stream = Stream {
-        keys,
+        groups,
         first,
         count,
         source: Source::Objects(spool),

@@ -25,10 +25,11 @@ use self::make::Maker;
 use self::options::Said;
 use self::terms::term;
 use super::follow::{self, View};
+use super::steer::pause;
 use super::wait::{self, Wait};
 use super::{Context, Done};
 use crate::error::Result;
-use crate::model::{FairnessKey, ShardId, StepId};
+use crate::model::{ShardId, StepId};
 use crate::presence::bell;
 use crate::store::sqlite::{Mode, SqliteStore, runners_dir};
 use crate::store::{Intake as _, Put, Read as _};
@@ -163,12 +164,14 @@ pub(super) fn run(args: &EnqueueArgs, context: &mut Context) -> Result<Done> {
         Batch::Stream(stream) => {
             let maker = Maker::new(context, Some(&store), now);
             let mut steps = stream.steps(&args.said, &maker)?;
-            let ids = store.pour(&stream.keys, &mut steps, now)?;
+            let ids = store.pour(&stream.keys(), &mut steps, now)?;
             ids.into_iter().map(Put::New).collect()
         }
     };
     ring(&store, &put);
-    tell_pauses(context, &store, &batch)?;
+    if !args.quiet {
+        tell_pauses(context, &store, &batch);
+    }
     let enqueued = enqueued(args, &put, &batch);
     tell(args, context, &enqueued)?;
     let met = !enqueued.met.is_empty();
@@ -195,34 +198,20 @@ fn ring(store: &SqliteStore, put: &[Put]) {
     bell::ring(&runners_dir(store.root()), &shards);
 }
 
-/// Says so if what was put in will not start because somebody has paused it.
-fn tell_pauses(context: &mut Context, store: &SqliteStore, batch: &Batch) -> Result<()> {
-    for paused in store.pauses()? {
-        let covers = |band, key: &FairnessKey| paused.what.covers(band, key);
-        let met = match batch {
-            Batch::Whole(steps) => steps.iter().any(|step| covers(step.band, &step.key)),
-            Batch::Stream(stream) => {
-                let band = stream.first.band;
-                stream.keys.iter().any(|key| covers(band, key))
-            }
-        };
-        if met {
-            let mut what = String::new();
-            if let Some(band) = paused.what.band {
-                what.push_str(&format!(" --band {band}"));
-            }
-            if let Some(key) = &paused.what.key {
-                what.push_str(&format!(
-                    " --key {}",
-                    super::render::text::shown(key.as_str())
-                ));
-            }
-            context.screen.talk(&format!(
-                "paused: it does not start before fairq resume{what}"
-            ));
-        }
-    }
-    Ok(())
+/// Says so if something of what was put in will not start because somebody has paused it. It is said
+/// of steps that are stored already: what cannot be read is no failure.
+fn tell_pauses(context: &mut Context, store: &SqliteStore, batch: &Batch) {
+    let mut pauses = store.pauses().unwrap_or_default();
+    pauses.retain(|paused| match batch {
+        Batch::Whole(steps) => steps
+            .iter()
+            .any(|step| paused.what.covers(step.band, &step.key)),
+        Batch::Stream(stream) => stream
+            .groups
+            .iter()
+            .any(|(band, key)| paused.what.covers(*band, key)),
+    });
+    pause::announce(context, &pauses);
 }
 
 fn enqueued(args: &EnqueueArgs, put: &[Put], batch: &Batch) -> Enqueued {

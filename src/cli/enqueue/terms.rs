@@ -3,8 +3,7 @@
 
 use std::str::FromStr as _;
 
-use nix::sys::signal::Signal;
-
+use crate::cli::words;
 use crate::model::{Backoff, FairnessKey, LimitName, OnLost, Scope, Span, Weight};
 
 /// Something that is written as one word.
@@ -63,7 +62,7 @@ impl Term for std::ffi::OsString {
 
 impl Term for u32 {
     fn read(text: &str) -> Result<Self, String> {
-        digits(text).ok_or_else(|| format!("{text:?} is not a whole number"))
+        words::number(text).map_err(|error| error.what().to_owned())
     }
 }
 
@@ -186,19 +185,9 @@ impl Term for Size {
 
 impl Term for SignalNumber {
     fn read(text: &str) -> Result<Self, String> {
-        let signal = match digits(text) {
-            Some(number) => i32::try_from(number)
-                .ok()
-                .and_then(|number| Signal::try_from(number).ok()),
-            None => {
-                let name = text.to_ascii_uppercase();
-                let name = name.strip_prefix("SIG").unwrap_or(&name);
-                format!("SIG{name}").parse().ok()
-            }
-        };
-        signal
-            .map(|signal| Self(signal as i32))
-            .ok_or_else(|| format!("{text:?} is no signal; signals look like TERM, SIGINT or 2"))
+        words::signal(text)
+            .map(Self)
+            .map_err(|error| error.what().to_owned())
     }
 }
 
