@@ -15,6 +15,7 @@ mod follow;
 mod init;
 mod inspect;
 mod logs;
+mod pace;
 pub mod render;
 mod run;
 mod runlog;
@@ -49,11 +50,12 @@ Exit codes:
   1    a step did not succeed, or something failed
   2    wrong usage
   3    no such step, or nothing matched
+  4    enqueue --unique-fail met a step that was there already
   70   a bug of fairq
   75   the store is busy or cannot be reached: try again
   78   wrong configuration
   124  wait --timeout ran out
-  else the step's own code, 128+n for a signal (wait for one step)";
+  else the step's own code, 128+n for a signal (wait for one step, enqueue --wait, logs -f --exit-code)";
 
 /// A durable job queue for one machine: strict bands, fair keys, shell commands as steps.
 #[derive(Debug, Parser)]
@@ -200,11 +202,22 @@ impl Context {
 }
 
 /// How a command went, when nothing failed.
+#[derive(Debug)]
 enum Done {
     /// As it should.
     Well,
     /// With this exit code.
     Code(u8),
+}
+
+impl Done {
+    /// Returns what this exit code means.
+    const fn of(code: u8) -> Self {
+        match code {
+            0 => Self::Well,
+            code => Self::Code(code),
+        }
+    }
 }
 
 /// Runs the command line of this process.

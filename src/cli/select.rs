@@ -74,6 +74,31 @@ impl Selector {
         })
     }
 
+    /// Returns the ids of the steps that are meant, in order; holds nothing else of them.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::resolve`].
+    pub(super) fn ids(&self, context: &Context, store: &SqliteStore) -> Result<Vec<StepId>> {
+        self.must_select()?;
+        let found = store.find(&self.filter(context)?)?;
+        self.check_found(store, |id| found.binary_search(&id).is_ok())?;
+        if found.is_empty() {
+            return Err(no_match());
+        }
+        Ok(found)
+    }
+
+    /// Refuses a step that was named and is not there.
+    fn check_found(&self, store: &SqliteStore, found: impl Fn(StepId) -> bool) -> Result<()> {
+        for id in self.ids.iter().filter_map(|range| range.single()) {
+            if !found(id) && store.get(id)?.is_none() {
+                return Err(no_such_step(&id.to_string()));
+            }
+        }
+        Ok(())
+    }
+
     /// Returns the steps that are meant, in the order of their ids.
     ///
     /// # Errors
@@ -82,11 +107,7 @@ impl Selector {
     pub(super) fn resolve(&self, context: &Context, store: &SqliteStore) -> Result<Vec<StepView>> {
         self.must_select()?;
         let found = store.list(&self.filter(context)?)?;
-        for id in self.ids.iter().filter_map(|range| range.single()) {
-            if !found.iter().any(|step| step.id == id) && store.get(id)?.is_none() {
-                return Err(no_such_step(&id.to_string()));
-            }
-        }
+        self.check_found(store, |id| found.iter().any(|step| step.id == id))?;
         if found.is_empty() {
             return Err(no_match());
         }

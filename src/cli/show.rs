@@ -247,6 +247,9 @@ fn policy(context: &Context, policy: &Policy) -> Vec<(&'static str, String)> {
         OnLost::Fail => facts.push(("on lost", "fail".to_owned())),
         OnLost::Hold => facts.push(("on lost", "hold".to_owned())),
     }
+    for (name, value) in &policy.vars {
+        facts.push(("member", text::shown(format!("{name}={value}"))));
+    }
     if policy.leave_group {
         facts.push(("leaves", "processes of its group behind".to_owned()));
     }

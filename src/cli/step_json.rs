@@ -74,6 +74,7 @@ struct PolicyJson<'s> {
     expire: Option<String>,
     limits: &'s BTreeMap<LimitName, u32>,
     max_output: Option<u64>,
+    vars: &'s BTreeMap<String, String>,
 }
 
 /// One try that is over.
@@ -179,6 +180,7 @@ impl<'s> PolicyJson<'s> {
             expire,
             limits,
             max_output,
+            vars,
         } = policy;
         Self {
             on_lost: *on_lost,
@@ -193,6 +195,7 @@ impl<'s> PolicyJson<'s> {
             expire: expire.map(time),
             limits,
             max_output: *max_output,
+            vars,
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::cli::render::text;
 use crate::cli::{Context, Done, words};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{Band, FairnessKey};
-use crate::store::sqlite::{Mode, SqliteStore};
+use crate::store::sqlite::Mode;
 use crate::store::{Pause, Paused, Read as _, Steer as _};
 
 /// Stop the start of steps, also of those to come, until it is resumed
@@ -143,19 +143,6 @@ pub(in crate::cli) fn announce(context: &mut Context, pauses: &[Paused]) {
         let line = format!("paused: {name}, since {since}; {undo} takes that back");
         context.screen.talk(&text::shown(line));
     }
-}
-
-/// Says which pauses keep steps of this band and key from starting, as far as that can be read: it is
-/// said of steps that are stored already.
-pub(in crate::cli) fn warn_of(
-    context: &mut Context,
-    store: &SqliteStore,
-    band: Band,
-    key: &FairnessKey,
-) {
-    let mut pauses = store.pauses().unwrap_or_default();
-    pauses.retain(|paused| paused.what.covers(band, key));
-    announce(context, &pauses);
 }
 
 pub(in crate::cli) fn pause(args: &PauseArgs, context: &mut Context) -> Result<Done> {
