@@ -12,6 +12,7 @@
 
 mod listing;
 pub mod memory;
+mod order;
 pub mod placement;
 pub mod sqlite;
 mod steer;

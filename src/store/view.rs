@@ -114,6 +114,8 @@ pub struct ShardCounts {
     pub ready: Counts<Band>,
     /// How many of them belong to a key or a band that is paused.
     pub paused: u64,
+    /// How many delayed steps have been tried before.
+    pub retrying: u64,
     /// When the next delayed step falls due.
     pub next_due: Option<Timestamp>,
 }
