@@ -225,8 +225,8 @@ pub trait Release: Send + Sync {
     /// A shard could not be read or written; what is left is told by the next call.
     fn deliver(&self, from: ShardId, now: Timestamp) -> Result<Vec<Released>>;
 
-    /// Takes back the places of limits from steps that neither run nor are due any more, and gives
-    /// free ones to steps that wait: best band first, within a band fairly among keys, within a key
+    /// Takes back the places of limits from steps that neither run nor are due any more, or have other
+    /// limits than when they got them, and gives free ones to steps that wait: best band first, within a band fairly among keys, within a key
     /// oldest first; a due step that has not started yet gives way to one of a better band. Returns
     /// what became due; it has been due since `now`.
     ///
