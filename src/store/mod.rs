@@ -13,7 +13,6 @@
 mod batch;
 mod listing;
 pub mod memory;
-mod order;
 pub mod placement;
 pub mod sqlite;
 mod steer;
@@ -252,7 +251,7 @@ pub trait Release: Send + Sync {
 
     /// Looks whether steps wait for parents that have ended, or that never were stored, because a
     /// process died between two shards; and sets that right. A step whose parent never was stored is
-    /// over, as if that had failed. Returns what became due. Costs O(waiting steps with parents on
+    /// over, as if that had been cancelled. Returns what became due. Costs O(waiting steps with parents on
     /// other shards): for the start of a runner.
     ///
     /// # Errors
