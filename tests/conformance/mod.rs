@@ -1,12 +1,18 @@
 //! The list of promises, and the small world in which each is asked for.
 
 pub(crate) mod claims;
+pub(crate) mod clean;
+pub(crate) mod expire;
 pub(crate) mod intake;
+pub(crate) mod limits;
 pub(crate) mod links;
+pub(crate) mod pauses;
 pub(crate) mod random;
 pub(crate) mod read;
 pub(crate) mod settle;
+pub(crate) mod steer;
 pub(crate) mod supply;
+pub(crate) mod unique;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -40,6 +46,8 @@ macro_rules! every_promise {
                     a_step_goes_where_its_key_is_placed
                     spread_steps_fill_the_shards_evenly
                     threads_that_enqueue_at_once_never_share_an_id
+                    a_pour_stores_all_that_come_in_their_order
+                    a_pour_that_is_cut_off_stores_nothing
                 }
                 supply {
                     what_is_not_due_is_nowhere_to_be_seen
@@ -82,6 +90,7 @@ macro_rules! every_promise {
                     states_show_when_they_began
                     each_part_of_a_filter_selects
                     ranges_of_ids_select_within_their_shard
+                    ids_are_found_in_their_order_however_many_there_are
                     the_order_is_as_asked
                     a_limit_keeps_the_first
                     counts_tell_states_bands_and_the_next_due_time
@@ -109,6 +118,78 @@ macro_rules! every_promise {
                     a_lost_parent_counts_as_its_policy_says
                     mending_sets_right_what_was_never_told
                     a_long_chain_falls_in_one_go
+                }
+                steer {
+                    each_action_is_for_some_states_only
+                    each_step_gets_its_own_answer
+                    what_is_cancelled_before_it_runs_never_runs
+                    a_runner_sees_whose_end_was_asked_for
+                    a_wish_to_end_beats_every_verdict
+                    a_wish_ends_with_the_try_that_it_was_for
+                    what_is_held_keeps_its_time
+                    a_due_step_that_is_held_is_nowhere_to_be_seen
+                    a_step_that_is_tried_again_counts_its_tries_anew
+                    who_is_tried_again_waits_for_its_parents_as_they_stand_now
+                    an_end_that_is_taken_back_is_not_told
+                    an_edit_changes_what_was_asked_for
+                    an_edited_time_decides_where_a_step_waits
+                }
+                pauses {
+                    what_is_paused_does_not_start
+                    what_is_resumed_goes_on_as_it_was
+                    a_pause_stands_though_another_one_is_taken_back
+                    a_band_can_be_tallied_though_it_is_paused
+                    what_runs_goes_on_through_a_pause
+                    a_pause_is_one_on_every_shard
+                }
+                unique {
+                    a_scope_says_which_steps_count
+                    the_latest_step_stands_for_its_key
+                    a_unique_key_is_one_over_all_shards
+                    the_second_of_a_batch_is_needless
+                    a_circle_through_a_needless_step_is_one
+                }
+                limits {
+                    a_step_with_limits_waits_for_its_places
+                    a_limit_has_as_many_places_as_it_was_set_to
+                    places_are_free_when_a_step_neither_runs_nor_is_due
+                    a_step_that_left_and_came_back_waits_for_its_places_again
+                    all_places_are_given_at_once_or_none
+                    who_needs_many_places_is_not_passed_by
+                    the_best_band_is_served_first
+                    a_due_step_gives_way_to_a_better_band
+                    of_equal_bands_the_youngest_gives_way
+                    nobody_gives_way_in_vain
+                    within_a_key_the_oldest_is_first
+                    keys_are_served_by_their_weights
+                    nobody_saves_turns_up_by_being_away
+                    who_asks_for_one_at_a_time_gets_its_turns
+                    a_limit_holds_for_all_shards_together
+                    what_is_paused_takes_no_places
+                    a_freed_step_with_limits_still_waits_for_its_places
+                    a_step_with_limits_has_others_told_when_it_ends
+                    a_dead_runners_places_are_free
+                    edited_limits_are_waited_for_anew
+                }
+                expire {
+                    what_has_not_started_by_then_fails
+                    what_is_late_is_not_claimed
+                    what_has_started_once_does_not_expire
+                    the_dependents_of_what_expires_follow
+                    what_expired_can_be_tried_again
+                    an_edited_deadline_counts
+                }
+                clean {
+                    what_is_over_and_old_is_forgotten
+                    only_what_is_asked_for_is_forgotten
+                    all_that_is_old_is_forgotten_in_portions
+                    a_clean_touches_one_shard
+                    a_forgotten_number_is_not_used_again
+                    the_files_of_what_is_forgotten_are_told
+                    what_somebody_waits_for_stays
+                    a_forgotten_dependent_is_no_dependent
+                    what_was_known_of_a_forgotten_parent_holds
+                    the_unique_key_of_what_is_forgotten_is_free
                 }
                 random {
                     any_history_leaves_what_a_plain_list_would
