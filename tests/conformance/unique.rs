@@ -17,20 +17,23 @@ fn unique(of: &str, key: &str, scope: Scope) -> NewStep {
     }
 }
 
+/// Brings a due step to a state.
+type Bring = fn(&World, StepId);
+
 fn put(world: &World, step: NewStep) -> Put {
     world.store.put(&[step], START).unwrap()[0]
 }
 
 pub(crate) fn a_scope_says_which_steps_count(open: Open) {
     let world = World::new(open, 1);
-    let brings: [(StepState, fn(&World, StepId)); 6] = [
+    let brings: [(StepState, Bring); 6] = [
         (StepState::Ready, |_, _| ()),
         (StepState::Held, |world, id| {
             world.steer(id, &Action::Hold, after(1));
         }),
         (StepState::Running, |world, id| drop(world.take(id))),
         (StepState::Succeeded, |world, id| {
-            drop(world.run(id, success))
+            drop(world.run(id, success));
         }),
         (StepState::Failed, |world, id| drop(world.run(id, failure))),
         (StepState::Cancelled, |world, id| {
