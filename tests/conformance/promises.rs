@@ -172,6 +172,10 @@ macro_rules! every_promise {
                 random {
                     any_history_leaves_what_a_plain_list_would
                 }
+                life {
+                    any_life_keeps_the_rules_and_ends
+                    any_life_is_lived_as_the_reference_would
+                }
             }
         }
     )+};
