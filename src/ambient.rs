@@ -164,6 +164,14 @@ impl SharedDice {
             .unwrap_or_else(std::sync::PoisonError::into_inner)
             .bits()
     }
+
+    /// Returns the next number in [0, 1).
+    pub fn unit(&self) -> f64 {
+        self.0
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .unit()
+    }
 }
 
 #[cfg(test)]

@@ -39,6 +39,29 @@ impl Level {
     }
 }
 
+/// Why a running step is asked to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Why {
+    /// Its time is over.
+    TimeOver,
+    /// Somebody wishes it.
+    Wished,
+    /// The runner leaves.
+    Leaving,
+}
+
+impl Why {
+    /// Returns the words for it.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::TimeOver => "time over",
+            Self::Wished => "wished",
+            Self::Leaving => "leaving",
+        }
+    }
+}
+
 /// Something that happened in a runner.
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
@@ -110,6 +133,22 @@ pub enum Event {
         /// What was wanting.
         reason: String,
     },
+    /// A running step was asked to end.
+    Asked {
+        /// Which step.
+        id: StepId,
+        /// The claim's generation.
+        fence: u32,
+        /// Why.
+        why: Why,
+    },
+    /// A running step was killed.
+    Killed {
+        /// Which step.
+        id: StepId,
+        /// The claim's generation.
+        fence: u32,
+    },
     /// A try is over; its outcome is not yet recorded.
     Ended {
         /// Which step.
@@ -168,6 +207,8 @@ impl Event {
             Self::Refilled { .. } => Level::Trace,
             Self::Claimed { .. }
             | Self::ClaimLost { .. }
+            | Self::Asked { .. }
+            | Self::Killed { .. }
             | Self::Ended { .. }
             | Self::Settled { .. }
             | Self::Fenced { .. } => Level::Debug,
@@ -220,6 +261,14 @@ impl fmt::Display for Event {
             Self::StartDelayed { id, reason } => {
                 write!(f, "start delayed id={id} reason={reason:?}")
             }
+            Self::Asked { id, fence, why } => {
+                write!(
+                    f,
+                    "asked to end id={id} fence={fence} why={:?}",
+                    why.words()
+                )
+            }
+            Self::Killed { id, fence } => write!(f, "killed id={id} fence={fence}"),
             Self::Ended {
                 id,
                 key,

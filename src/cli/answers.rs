@@ -3,6 +3,7 @@
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 
+use nix::sys::signal::Signal;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -131,10 +132,14 @@ impl Answers {
                 engine.resize(*workers);
                 json(&serde_json::json!({ "workers": workers }))
             }
-            Question::Signal { .. } => Err(Error::new(
-                ErrorKind::General,
-                "this runner sends no signals",
-            )),
+            Question::Signal { steps, signal } => {
+                if Signal::try_from(*signal).is_err() {
+                    let text = format!("{signal} is not a signal");
+                    return Err(Error::new(ErrorKind::Usage, text));
+                }
+                let signalled = engine.signal(steps, *signal);
+                json(&serde_json::json!({ "signalled": signalled }))
+            }
         }
     }
 

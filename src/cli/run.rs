@@ -41,7 +41,7 @@ const FRAME: Duration = Duration::from_millis(200);
 /// Run steps
 ///
 /// Without --drain it serves until it is told to stop. The first INT, TERM or HUP lets running steps
-/// finish and takes no new ones; the second asks them to end, kills them after the grace and puts
+/// finish and takes no new ones; the second asks them to end, kills them after their grace and puts
 /// them back; the third kills at once.
 #[derive(Debug, Args)]
 #[command(before_long_help = "\
@@ -53,7 +53,7 @@ pub(super) struct RunArgs {
     /// How many steps to run at once [default: the number of CPUs]
     #[arg(short = 'j', long, value_name = "N")]
     pub(super) workers: Option<String>,
-    /// Stop when nothing is due and nothing runs
+    /// Stop when nothing is due, runs or will be tried again
     #[arg(long)]
     drain: bool,
     /// Say only what someone must know of
@@ -218,15 +218,13 @@ impl Turn<'_> {
     /// Serves until it is told to stop or, if it drains, until nothing is left to do.
     fn serve(&mut self) -> Result<Done> {
         let heartbeat: Duration = self.context.settings.heartbeat.into();
-        let grace: Duration = self.context.settings.grace.into();
         let mut phase = Phase::Serving;
         loop {
             let seen = self.engine.notice().seen();
             self.log.flush();
             self.draw();
             let signals = SIGNALS.load(Ordering::SeqCst);
-            let now = self.context.clock.monotonic();
-            let (after, action) = drain::next(phase, signals, now, grace);
+            let (after, action) = drain::next(phase, signals);
             phase = after;
             if let Some(action) = action {
                 self.act(action);
@@ -239,7 +237,7 @@ impl Turn<'_> {
                     continue;
                 }
                 Phase::Serving => {}
-                Phase::Draining | Phase::Ending(_) | Phase::Killing => {
+                Phase::Draining | Phase::Ending | Phase::Killing => {
                     if self.engine.wait(Duration::ZERO) {
                         return Ok(self.ending(signals));
                     }
@@ -248,7 +246,7 @@ impl Turn<'_> {
             let pause = match phase {
                 Phase::Serving if self.context.screen.is_terminal() => FRAME,
                 Phase::Serving => heartbeat,
-                Phase::Draining | Phase::Ending(_) | Phase::Killing => FRAME,
+                Phase::Draining | Phase::Ending | Phase::Killing => FRAME,
             };
             self.engine.notice().wait(seen, pause);
         }
@@ -267,8 +265,8 @@ impl Turn<'_> {
                     ));
                 }
             }
-            Action::Term => {
-                let told = self.engine.end_steps(Force::Term);
+            Action::Ask => {
+                let told = self.engine.end_steps(Force::Ask);
                 self.context.screen.talk(&format!(
                     "ending {}, to be put back; once more to kill",
                     number::many(told as u64, "running step")
@@ -306,10 +304,17 @@ fn tell_left(context: &mut Context, store: &SqliteStore) {
     for shard in ShardId::first(store.shard_count()) {
         // One that cannot be read has said so while it was served.
         let counts = store.counts(shard).unwrap_or_default();
-        for state in [StepState::Delayed, StepState::Held] {
+        let waiting = [
+            StepState::Delayed,
+            StepState::Blocked,
+            StepState::Limited,
+            StepState::Held,
+        ];
+        for state in waiting {
             let count = counts.states.get(&state).copied().unwrap_or(0);
-            *left.entry(state).or_insert(0) += count;
+            *left.entry(state.word()).or_insert(0) += count;
         }
+        *left.entry("paused").or_insert(0) += counts.paused;
     }
     let parts: Vec<String> = left
         .into_iter()

@@ -10,10 +10,10 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use crate::ambient::Clock;
+use crate::ambient::{Clock, SharedDice};
 use crate::error::Result;
 use crate::event::{Event, Sink};
-use crate::model::{Finished, Settled, Settlement, ShardId, StepId, StepState};
+use crate::model::{Finished, Policy, Recorded, Settled, Settlement, ShardId, StepId};
 use crate::store::Settle;
 
 /// Between the tries to write a settlement: the first, and the most.
@@ -21,7 +21,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// Told of every outcome that is recorded, by the writer's thread: it must not block.
-pub type OnSettled = Box<dyn Fn(StepId, StepState) + Send + Sync>;
+pub type OnSettled = Box<dyn Fn(StepId, Recorded) + Send + Sync>;
 
 /// Told when no outcome is open any more, by the writer's thread: it must not block.
 pub type OnQuiet = Box<dyn Fn() + Send + Sync>;
@@ -51,6 +51,7 @@ pub struct Completer {
     settle: Arc<dyn Settle>,
     clock: Arc<dyn Clock>,
     sink: Arc<dyn Sink>,
+    dice: SharedDice,
     on_settled: OnSettled,
     on_quiet: OnQuiet,
     state: Mutex<State>,
@@ -67,11 +68,12 @@ impl std::fmt::Debug for Completer {
 }
 
 impl Completer {
-    /// Returns a completer with nothing to do.
+    /// Returns a completer with nothing to do. The dice say how long a step waits that is tried again.
     pub fn new(
         settle: Arc<dyn Settle>,
         clock: Arc<dyn Clock>,
         sink: Arc<dyn Sink>,
+        dice: SharedDice,
         on_settled: OnSettled,
         on_quiet: OnQuiet,
     ) -> Arc<Self> {
@@ -79,6 +81,7 @@ impl Completer {
             settle,
             clock,
             sink,
+            dice,
             on_settled,
             on_quiet,
             state: Mutex::default(),
@@ -87,9 +90,17 @@ impl Completer {
         })
     }
 
-    /// Takes over a try that is over. Returns at once.
-    pub fn accept(&self, finished: Finished) {
-        let verdict = verdict::verdict(&finished.ending);
+    /// Takes over a try that is over, of a step that is treated by this policy. Returns at once.
+    pub fn accept(&self, finished: Finished, policy: &Policy) {
+        let chance = if policy.retries > 0 {
+            self.dice.unit()
+        } else {
+            0.0
+        };
+        let Finished {
+            ending, attempt, ..
+        } = &finished;
+        let verdict = verdict::verdict(ending, policy, *attempt, self.clock.now(), chance);
         let shard = finished.id.shard;
         self.lock().open += 1;
         self.write(
@@ -187,7 +198,7 @@ impl Completer {
             Settled::Fenced => Event::Fenced { id },
             Settled::Recorded(recorded) => {
                 let state = recorded.state;
-                (self.on_settled)(id, state);
+                (self.on_settled)(id, recorded);
                 Event::Settled { id, state }
             }
         };

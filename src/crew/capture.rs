@@ -24,6 +24,7 @@ use std::path::{Path, PathBuf};
 
 use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
 
+use super::limit::Limit;
 use crate::error::{Context as _, ErrorKind, Result};
 use crate::model::{Captured, StepId, Stream};
 
@@ -120,6 +121,12 @@ impl Capture {
             .or_fail(ErrorKind::Unavailable, || {
                 format!("cannot open {}", self.names.out.display())
             })
+    }
+
+    /// Returns what keeps the streams of the step that has the files now within a limit.
+    pub(super) fn limit(&self, most: u64) -> io::Result<Limit> {
+        let (out, err) = (self.live.out.try_clone()?, self.live.err.try_clone()?);
+        Ok(Limit::new(most, out, err))
     }
 
     /// Notes that a step may have written.

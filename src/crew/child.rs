@@ -25,7 +25,7 @@ use nix::sys::signal::{Signal, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
 
 use crate::error::Error;
-use crate::model::{Claim, Command, Ending};
+use crate::model::{Claim, Command, Ending, Policy, Timestamp};
 
 use super::capture::Capture;
 use super::leftovers::Leftover;
@@ -79,7 +79,7 @@ pub struct Ended {
     /// started with SIGCHLD ignored and did not change that.
     pub ending: Ending,
     /// What remains of its process group. Unless the step's policy lets it live on, it has been
-    /// asked to end (SIGTERM) and belongs into [`super::leftovers::Leftovers::end`].
+    /// asked to end and belongs into [`super::leftovers::Leftovers::end`].
     pub leftover: Option<Leftover>,
 }
 
@@ -90,6 +90,8 @@ pub struct Ended {
 pub struct Child {
     birth: Birth,
     leave_group: bool,
+    /// What asks its group to end.
+    kill_signal: Signal,
     leader: Mutex<Leader>,
 }
 
@@ -105,18 +107,19 @@ enum Leader {
 ///
 /// A shell line runs as `/bin/sh -c LINE`, an argv byte for byte with its first word as argument
 /// 0; which program that word means is found with the step's own PATH, from its own directory. A
-/// program that the kernel knows no format for is run by `/bin/sh`, as `execvp` does.
+/// program that the kernel knows no format for is run by `/bin/sh`, as `execvp` does. A step with a
+/// time-out is told when that is over, counted from `now`; ending it then is the caller's part.
 ///
 /// # Errors
 ///
 /// See [`StartError`]. The capture files are as they were.
-pub fn start(claim: &Claim, capture: &mut Capture) -> Result<Child, StartError> {
+pub fn start(claim: &Claim, capture: &mut Capture, now: Timestamp) -> Result<Child, StartError> {
     let mut recipe =
         Recipe::of(claim).map_err(|unresolved| refusal::no_program(claim, &unresolved))?;
-    let mut spawned = recipe.spawn(claim, capture)?;
+    let mut spawned = recipe.spawn(claim, capture, now)?;
     if matches!(&spawned, Err(error) if error.raw_os_error() == Some(Errno::ENOEXEC as i32)) {
         recipe = recipe.through_shell();
-        spawned = recipe.spawn(claim, capture)?;
+        spawned = recipe.spawn(claim, capture, now)?;
     }
     spawned.map_err(|error| refusal::explain(claim, &recipe.program, &error))
 }
@@ -165,7 +168,12 @@ impl<'claim> Recipe<'claim> {
     }
 
     /// Makes the process. The outer error is ours, the inner one the system's.
-    fn spawn(&self, claim: &Claim, capture: &mut Capture) -> Result<io::Result<Child>, StartError> {
+    fn spawn(
+        &self,
+        claim: &Claim,
+        capture: &mut Capture,
+        now: Timestamp,
+    ) -> Result<io::Result<Child>, StartError> {
         let (out, err) = capture.open()?;
         let captured = claim.env.pairs();
         let mut command = process::Command::new(&self.program);
@@ -176,7 +184,7 @@ impl<'claim> Recipe<'claim> {
             .env_clear()
             .envs(captured.filter(|(name, _)| !is_step_variable(name)))
             .envs(&claim.policy.vars)
-            .envs(step_variables(claim, capture))
+            .envs(step_variables(claim, capture, now))
             .process_group(0)
             .stdin(Stdio::null())
             .stdout(out)
@@ -193,10 +201,16 @@ impl<'claim> Recipe<'claim> {
                     before,
                 },
                 leave_group: claim.policy.leave_group,
+                kill_signal: kill_signal(&claim.policy),
                 leader: Mutex::new(Leader::Ours(process)),
             }
         }))
     }
+}
+
+/// Returns the signal that asks a step to end; TERM for a number that has no name.
+fn kill_signal(policy: &Policy) -> Signal {
+    Signal::try_from(policy.kill_signal).unwrap_or(Signal::SIGTERM)
 }
 
 fn is_step_variable(name: &OsStr) -> bool {
@@ -208,8 +222,10 @@ fn is_step_variable(name: &OsStr) -> bool {
 fn step_variables(
     claim: &Claim,
     capture: &Capture,
+    now: Timestamp,
 ) -> impl Iterator<Item = (&'static str, OsString)> {
-    let told: [(&str, Option<OsString>); 7] = [
+    let deadline = claim.policy.timeout.map(|timeout| now + timeout);
+    let told: [(&str, Option<OsString>); 8] = [
         ("FAIRQ_ID", Some(claim.id.to_string().into())),
         ("FAIRQ_ATTEMPT", Some(claim.attempt.to_string().into())),
         ("FAIRQ_BAND", Some(claim.band.to_string().into())),
@@ -217,6 +233,7 @@ fn step_variables(
         ("FAIRQ_NAME", claim.name.as_ref().map(Into::into)),
         ("FAIRQ_STORE", Some(capture.store().into())),
         ("FAIRQ_WORKER", Some(capture.worker().to_string().into())),
+        ("FAIRQ_DEADLINE", deadline.map(|at| at.to_string().into())),
     ];
     told.into_iter()
         .filter_map(|(name, value)| Some((name, value?)))
@@ -243,6 +260,27 @@ impl Child {
             Leader::Reaped(_) => false,
         };
         drop(leader);
+        sent
+    }
+
+    /// Asks everybody in its group to end, with the signal of the step's policy. Returns whether that
+    /// was sent.
+    pub fn ask_to_end(&self) -> bool {
+        let leader = self.lock();
+        let sent = match *leader {
+            Leader::Ours(_) => self.ask_group(),
+            Leader::Reaped(_) => false,
+        };
+        drop(leader);
+        sent
+    }
+
+    /// To be called only while the group's number is ours.
+    fn ask_group(&self) -> bool {
+        let group = as_pid(self.birth.pid);
+        let sent = killpg(group, self.kill_signal).is_ok();
+        // What is stopped takes nothing but KILL before it goes on.
+        killpg(group, Signal::SIGCONT).ok();
         sent
     }
 
@@ -273,7 +311,7 @@ impl Child {
             Leader::Ours(process) => {
                 if !self.leave_group {
                     // The zombie itself counts as reached, and an error changes nothing.
-                    killpg(as_pid(self.birth.pid), Signal::SIGTERM).ok();
+                    self.ask_group();
                 }
                 process.wait().map_or(Ending::Lost, as_ending)
             }

@@ -44,16 +44,23 @@ pub struct Outcome {
 /// How hard a process is asked to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Force {
-    /// It may clean up.
-    Term,
+    /// With the signal of the step's policy: it may clean up, also if it was stopped.
+    Ask,
     /// At once.
     Kill,
 }
 
-/// A running step's process, as others may reach it.
+/// A running step's process, as others may reach it. Nothing here waits for anything.
 pub trait Process: Send + Sync {
     /// Signals the whole group; `false` if it has ended already.
     fn end(&self, force: Force) -> bool;
+
+    /// Sends one signal, by its number, to the whole group; `false` if it has ended already, or if
+    /// there is no such signal.
+    fn signal(&self, number: i32) -> bool;
+
+    /// Cuts off what the step has written beyond what is kept of it.
+    fn trim(&self);
 
     /// Returns the number of the main process.
     fn pid(&self) -> u32;

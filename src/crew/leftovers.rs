@@ -21,7 +21,7 @@ use super::process::{ProcessIdentity, as_pid, living_members};
 
 /// How often the sweeper looks whether a group has gone, and who is in it now. A member that forks
 /// and ends between two looks takes its group out of our sight.
-const LOOK: Duration = Duration::from_millis(100);
+pub(super) const LOOK: Duration = Duration::from_millis(100);
 
 /// The members of a process group whose leader has been reaped.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,7 +47,7 @@ impl Leftover {
     }
 
     /// Looks again; returns whether the group certainly is the one that it was.
-    fn look(&mut self) -> bool {
+    pub(super) fn look(&mut self) -> bool {
         let Some(now) = members_now(self.group) else {
             return false;
         };
@@ -57,7 +57,7 @@ impl Leftover {
     }
 
     /// Kills everybody in it, if it still is what it was.
-    fn kill(mut self) {
+    pub(super) fn kill(&mut self) {
         if self.look() {
             // It may have ended in this moment, which is as good.
             killpg(as_pid(self.group), Signal::SIGKILL).ok();
@@ -130,7 +130,7 @@ impl Leftovers {
 
     /// Takes over a leftover that has been asked to end: after the grace it is killed. Does not
     /// block. After [`Self::close`] it is killed at once, and so it is where no thread can be had.
-    pub fn end(&self, leftover: Leftover, grace: Span) {
+    pub fn end(&self, mut leftover: Leftover, grace: Span) {
         let deadline = self.shared.clock.monotonic() + Duration::from(grace);
         let mut state = self.shared.lock();
         if !state.is_closed && state.sweeper.is_none() {

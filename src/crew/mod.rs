@@ -9,6 +9,7 @@ pub mod child;
 pub mod executor;
 pub mod journal;
 pub mod leftovers;
+mod limit;
 pub mod orphans;
 pub mod permit;
 pub mod process;
@@ -16,8 +17,10 @@ mod program;
 mod refusal;
 mod roster;
 pub mod shell;
+mod timer;
 mod worker;
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -27,11 +30,12 @@ use serde::Serialize;
 
 use self::executor::{Executor, Force};
 use self::permit::Gate;
-use self::roster::Roster;
+use self::roster::{Deed, Done, Roster};
+use self::timer::Timer;
 use crate::ambient::Clock;
 use crate::cache::CandidateCache;
-use crate::event::Sink;
-use crate::model::{Candidate, Claim, Finished, RunnerId, ShardId, Span};
+use crate::event::{Event, Sink};
+use crate::model::{Candidate, Claim, Finished, LocalId, Policy, RunnerId, ShardId, Span, StepId};
 use crate::store::Claims;
 
 pub use roster::RunningStep;
@@ -50,8 +54,8 @@ pub trait Foreman: Send + Sync {
     /// A shard could not be written: whatever is claimed there now will fail too.
     fn cannot_claim(&self, shard: ShardId, error: &crate::error::Error);
 
-    /// A try is over.
-    fn finished(&self, finished: Finished);
+    /// A try is over, of a step that is treated by this policy.
+    fn finished(&self, finished: Finished, policy: &Policy);
 
     /// A worker has nothing to do any more, or has left.
     fn idle(&self);
@@ -136,6 +140,7 @@ struct Shared {
     parts: Parts,
     gate: Gate,
     roster: Roster,
+    timer: Timer,
     hands: Mutex<Hands>,
     left: Condvar,
     counts: Counts,
@@ -161,6 +166,7 @@ impl Crew {
             parts,
             gate: Gate::new(workers),
             roster: Roster::default(),
+            timer: Timer::default(),
             hands: Mutex::new(Hands {
                 target: workers,
                 ..Hands::default()
@@ -196,9 +202,34 @@ impl Crew {
         self.shared.gate.close();
     }
 
-    /// Ends all running steps, to be put back. Only after [`Self::drain`].
+    /// Ends all running steps, to be put back; what was asked to end is killed after its own grace.
+    /// Only after [`Self::drain`]. Returns how many were signalled.
     pub fn end_steps(&self, force: Force) -> usize {
-        self.shared.roster.end_all(force)
+        let now = self.shared.parts.clock.monotonic();
+        let done = self.shared.roster.end_all(force, now);
+        self.shared.did(&done);
+        done.len()
+    }
+
+    /// Ends those claims of a shard whose end somebody wishes; all of them must be named, each time.
+    /// A step of theirs that has no process yet is not started. Returns how many were asked to end,
+    /// each once.
+    pub fn wish(&self, shard: ShardId, wishes: Vec<(LocalId, u32)>) -> usize {
+        let now = self.shared.parts.clock.monotonic();
+        let done = self.shared.roster.wish(shard, wishes, now);
+        self.shared.did(&done);
+        done.len()
+    }
+
+    /// Sends a signal, by its number, to the process groups of these claims. Returns the
+    /// steps that got it.
+    pub fn signal(&self, claims: &[(StepId, u32)], number: i32) -> Vec<StepId> {
+        self.shared.roster.signal(claims, number)
+    }
+
+    /// Returns the shards of the steps that run.
+    pub fn shards(&self) -> BTreeSet<ShardId> {
+        self.shared.roster.shards()
     }
 
     /// Waits until all workers have left, at most for `limit`; `true` if they have.
@@ -220,6 +251,7 @@ impl Crew {
         }
         let threads = std::mem::take(&mut hands.threads);
         drop(hands);
+        timer::join(&self.shared);
         for thread in threads {
             // A worker catches the panics of its steps; one of its own has been printed already.
             drop(thread.join());
@@ -259,6 +291,26 @@ impl Crew {
 impl Shared {
     fn hands(&self) -> MutexGuard<'_, Hands> {
         self.hands.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Says what was done to running steps, and sees to what follows from it.
+    fn did(self: &Arc<Self>, done: &[Done]) {
+        self.say(done);
+        // One that has no process yet may wait for what it needs.
+        self.left.notify_all();
+        if self.roster.next_alarm().is_some() {
+            timer::tell(self);
+        }
+    }
+
+    fn say(&self, done: &[Done]) {
+        for (id, fence, deed) in done.iter().copied() {
+            let event = match deed {
+                Deed::Asked(why) => Event::Asked { id, fence, why },
+                Deed::Killed => Event::Killed { id, fence },
+            };
+            self.parts.sink.emit(self.parts.clock.now(), &event);
+        }
     }
 
     /// Hires one more if nobody is idle: one always waits, so that work never does. Called after

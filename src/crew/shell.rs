@@ -1,7 +1,8 @@
 //! The real executor: each step is a process group of its own.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
@@ -9,10 +10,16 @@ use super::capture::{Capture, live_path};
 use super::child::{self, Child, StartError};
 use super::executor::{Executor, Force, Outcome, Process, Ran, Seat};
 use super::journal::Journal;
-use super::leftovers::Leftovers;
+use super::leftovers::{LOOK, Leftover, Leftovers};
+use super::limit::Limit;
 use crate::ambient::Clock;
 use crate::error::Result;
 use crate::model::{Captured, Claim, Ending, Stream};
+
+/// What was asked to end mostly does so at once: after so long it is looked at for the first time.
+const FIRST_LOOK: Duration = Duration::from_millis(1);
+/// How long the kernel may take to end what was killed.
+const KILLED: Duration = Duration::from_secs(2);
 
 /// Starts steps as processes for one runner.
 #[derive(Debug)]
@@ -126,7 +133,7 @@ impl ShellSeat {
         // Before and after: whoever finds us dead must know of a process that had just been started.
         journal.about_to_start(self.worker, claim.id, claim.fence)?;
         let started = clock.now();
-        let child = match child::start(claim, capture) {
+        let child = match child::start(claim, capture, started) {
             Ok(child) => child,
             Err(error) => {
                 journal.clear(self.worker)?;
@@ -138,22 +145,49 @@ impl ShellSeat {
         journal
             .running(self.worker, claim.id, claim.fence, child.birth())
             .ok();
-        Ok(Arc::new(Running { child, started }))
+        // Without it all of the output is kept until the end, which is no reason to end the step.
+        let limit = claim
+            .policy
+            .max_output
+            .and_then(|most| capture.limit(most).ok());
+        Ok(Arc::new(Running {
+            child,
+            started,
+            limit: Mutex::new(limit),
+            demand: Mutex::default(),
+            demanded: Condvar::new(),
+        }))
     }
 
     fn finish(&mut self, claim: &Claim, running: &Running) -> Ran {
         let ended = running.child.wait();
-        let now = self.shared.clock.now();
         let left_some = ended.leftover.is_some();
-        if let Some(leftover) = ended.leftover
-            && !claim.policy.leave_group
-        {
-            self.shared.leftovers.end(leftover, claim.policy.grace);
+        if let Some(leftover) = ended.leftover {
+            let policy = &claim.policy;
+            let asked = running.lock().asked;
+            let again = policy.retries > 0 && ended.ending != (Ending::Exited { code: 0 });
+            let clock = &*self.shared.clock;
+            if asked {
+                // It is over when nobody is left, and not before.
+                running.see_off(leftover, None, clock);
+            } else if policy.leave_group {
+                // It may live on.
+            } else if again {
+                // Two tries never run at once.
+                let over = clock.monotonic() + Duration::from(policy.grace);
+                running.see_off(leftover, Some(over), clock);
+            } else {
+                self.shared.leftovers.end(leftover, policy.grace);
+            }
         }
+        let now = self.shared.clock.now();
+        // Nobody cuts it off any more from here on: the files are about to be another step's.
+        let limit = running.take_limit();
+        let sealed = limit.map_or(Ok(()), Limit::seal);
         let collected = self
             .capture
             .as_mut()
-            .map(|capture| capture.collect(claim.id, claim.fence, left_some));
+            .map(|capture| sealed.and_then(|()| capture.collect(claim.id, claim.fence, left_some)));
         let (stdout, stderr) = match collected {
             None => (Captured::Empty, Captured::Empty),
             Some(Ok(both)) => both,
@@ -179,18 +213,91 @@ impl ShellSeat {
 struct Running {
     child: Child,
     started: crate::model::Timestamp,
+    /// What bounds its output, as long as the files are its own.
+    limit: Mutex<Option<Limit>>,
+    demand: Mutex<Demand>,
+    demanded: Condvar,
+}
+
+/// What was demanded of a running step.
+#[derive(Clone, Copy, Debug, Default)]
+struct Demand {
+    /// It was asked to end, while its main process ran.
+    asked: bool,
+    /// Whatever is left of it is to be killed.
+    kill: bool,
+}
+
+impl Running {
+    /// Blocks until nobody is left in the group of a step whose main process has been reaped. They
+    /// have been asked to end, and are killed when that is demanded, or the time is `over`.
+    fn see_off(&self, mut leftover: Leftover, over: Option<Duration>, clock: &dyn Clock) {
+        let mut pause = FIRST_LOOK;
+        loop {
+            if !leftover.look() {
+                return;
+            }
+            let demand = self.lock();
+            if demand.kill || over.is_some_and(|over| over <= clock.monotonic()) {
+                break;
+            }
+            let waited = self
+                .demanded
+                .wait_timeout_while(demand, pause, |demand| !demand.kill);
+            drop(waited);
+            pause = (pause * 2).min(LOOK);
+        }
+        let until = clock.monotonic() + KILLED;
+        leftover.kill();
+        while leftover.look() && clock.monotonic() < until {
+            // Nobody tells when a process that is not our child ends.
+            std::thread::park_timeout(FIRST_LOOK);
+        }
+    }
+
+    fn take_limit(&self) -> Option<Limit> {
+        self.limit
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Demand> {
+        self.demand.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Process for Running {
     fn end(&self, force: Force) -> bool {
+        // Under the lock until it is noted: whoever has waited for the main process looks then.
+        let mut demand = self.lock();
         match force {
-            Force::Term => {
-                let told = self.child.signal_group(Signal::SIGTERM);
-                // One that is stopped takes nothing before it goes on.
-                self.child.signal_group(Signal::SIGCONT);
-                told
+            Force::Ask => {
+                let sent = self.child.ask_to_end();
+                demand.asked |= sent;
+                sent
             }
-            Force::Kill => self.child.signal_group(Signal::SIGKILL),
+            Force::Kill => {
+                let sent = self.child.signal_group(Signal::SIGKILL);
+                demand.kill = true;
+                // What is left of one that was asked to end belongs to it.
+                let counts = sent || demand.asked;
+                demand.asked |= sent;
+                drop(demand);
+                self.demanded.notify_all();
+                counts
+            }
+        }
+    }
+
+    fn signal(&self, number: i32) -> bool {
+        Signal::try_from(number).is_ok_and(|signal| self.child.signal_group(signal))
+    }
+
+    fn trim(&self) {
+        let mut limit = self.limit.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(limit) = &mut *limit {
+            limit.cut();
         }
     }
 

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::Shared;
 use super::executor::{Outcome, Ran, Seat};
-use super::roster::RunningStep;
+use super::roster::End;
+use super::{Shared, timer};
 use crate::cache::{Taken, Waited};
-use crate::event::Event;
+use crate::event::{Event, Why};
 use crate::model::{Captured, Claim, Ending, Finished, StepId};
 use crate::store::Lease;
 
@@ -108,15 +108,7 @@ fn handle(shared: &Arc<Shared>, worker: u32, seat: &mut Box<dyn Seat>, taken: &T
     };
     parts.sink.emit(claim.claimed, &event);
     parts.foreman.claimed(&claim);
-    shared.roster.enter(RunningStep {
-        worker,
-        id: claim.id,
-        fence: claim.fence,
-        band: claim.band,
-        key: claim.key.clone(),
-        claimed: claim.claimed,
-        pid: None,
-    });
+    shared.roster.enter(worker, &claim);
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         run(shared, worker, seat.as_mut(), &claim)
     }));
@@ -127,22 +119,31 @@ fn handle(shared: &Arc<Shared>, worker: u32, seat: &mut Box<dyn Seat>, taken: &T
             .emit(parts.clock.now(), &Event::WorkerPanicked { id: claim.id });
         // Whatever state the seat is in, the next step gets a fresh one.
         *seat = parts.executor.seat(worker);
-        unstarted(
-            shared,
-            "fairq failed while it handled this step; this is a bug of fairq",
-        )
+        let reason = "fairq failed while it handled this step; this is a bug of fairq".to_owned();
+        unstarted(shared, Ending::Unstarted { reason })
     });
-    let interrupted = shared.roster.leave(worker);
-    report(shared, worker, &claim, outcome, interrupted);
+    let end = shared.roster.leave(worker);
+    report(shared, worker, &claim, outcome, end);
 }
 
-/// Runs a step; one that cannot be started for the moment is tried again.
+/// Runs a step; one that cannot be started for the moment is tried again. One that was to be ended
+/// before it had a process is not started.
 fn run(shared: &Arc<Shared>, worker: u32, seat: &mut dyn Seat, claim: &Claim) -> Outcome {
     let parts = &shared.parts;
     let mut pause = FIRST_PAUSE;
     loop {
+        match shared.roster.end_of(worker).map(|end| end.why) {
+            Some(Why::Leaving) => return unstarted(shared, Ending::Interrupted),
+            Some(Why::Wished | Why::TimeOver) => return unstarted(shared, Ending::Cancelled),
+            None => {}
+        }
         let ran = seat.run(claim, &mut |process| {
-            shared.roster.started(worker, &process);
+            let now = parts.clock.monotonic();
+            let (done, sooner) = shared.roster.started(worker, &process, now);
+            shared.say(done.as_slice());
+            if sooner {
+                timer::tell(shared);
+            }
         });
         let reason = match ran {
             Ran::Ended(outcome) => return outcome,
@@ -155,21 +156,17 @@ fn run(shared: &Arc<Shared>, worker: u32, seat: &mut dyn Seat, claim: &Claim) ->
             };
             parts.sink.emit(parts.clock.now(), &event);
         }
-        if shared.roster.is_ending() {
-            return unstarted(shared, "interrupted");
-        }
-        // Nothing tells when processes or memory come back; whoever leaves the crew wakes us early.
+        // Nothing tells when processes or memory come back; whoever leaves the crew or ends steps
+        // wakes us early.
         let hands = shared.hands();
         drop(shared.left.wait_timeout(hands, pause));
         pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }
 
-fn unstarted(shared: &Shared, reason: &str) -> Outcome {
+fn unstarted(shared: &Shared, ending: Ending) -> Outcome {
     Outcome {
-        ending: Ending::Unstarted {
-            reason: reason.to_owned(),
-        },
+        ending,
         started: None,
         ended: shared.parts.clock.now(),
         stdout: Captured::Empty,
@@ -177,12 +174,15 @@ fn unstarted(shared: &Shared, reason: &str) -> Outcome {
     }
 }
 
-fn report(shared: &Shared, worker: u32, claim: &Claim, outcome: Outcome, interrupted: bool) {
-    // A step that was told to end and still ended well has ended well.
-    let ending = if interrupted && outcome.ending != (Ending::Exited { code: 0 }) {
-        Ending::Interrupted
-    } else {
-        outcome.ending
+fn report(shared: &Shared, worker: u32, claim: &Claim, outcome: Outcome, end: Option<End>) {
+    let ending = match end.map(|end| (end.why, end.killed)) {
+        // Whatever it made of the signal: it had its time.
+        Some((Why::TimeOver, killed)) => Ending::TimedOut { killed },
+        // A step that was told to end and still ended well has ended well.
+        Some((Why::Leaving, _)) if outcome.ending != (Ending::Exited { code: 0 }) => {
+            Ending::Interrupted
+        }
+        Some((Why::Leaving | Why::Wished, _)) | None => outcome.ending,
     };
     let parts = &shared.parts;
     let event = Event::Ended {
@@ -195,7 +195,7 @@ fn report(shared: &Shared, worker: u32, claim: &Claim, outcome: Outcome, interru
             .since(outcome.started.unwrap_or(outcome.ended)),
     };
     parts.sink.emit(parts.clock.now(), &event);
-    parts.foreman.finished(Finished {
+    let finished = Finished {
         id: claim.id,
         runner: claim.runner,
         fence: claim.fence,
@@ -206,5 +206,6 @@ fn report(shared: &Shared, worker: u32, claim: &Claim, outcome: Outcome, interru
         worker,
         stdout: outcome.stdout,
         stderr: outcome.stderr,
-    });
+    };
+    parts.foreman.finished(finished, &claim.policy);
 }

@@ -1,24 +1,22 @@
 //! What the crew reports, passed on to those who supply and those who record.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use serde::Serialize;
 
-use super::With;
-use super::notice::Notice;
+use super::{Stages, With};
 use crate::ambient::Clock;
-use crate::cache::CandidateCache;
+use crate::cache::Offered;
 use crate::completion::Completer;
 use crate::crew::Foreman;
 use crate::error::Error;
 use crate::event::{Event, Sink};
 use crate::model::{
-    Band, Candidate, Claim, Durations, FairnessKey, Finished, ShardId, StepId, StepState,
+    Band, Candidate, Claim, Durations, FairnessKey, Finished, Policy, Recorded, Released, ShardId,
+    StepId, StepState,
 };
-use crate::planner::Planner;
-use crate::refiller::{Progress, StatusBoard};
 
 /// A shard whose claims fail rests so long: the first time, and at most.
 const FIRST_REST: Duration = Duration::from_millis(500);
@@ -31,6 +29,8 @@ pub struct Tally {
     pub succeeded: u64,
     /// How many failed for good.
     pub failed: u64,
+    /// How many are to be tried again.
+    pub retried: u64,
     /// How many were put back.
     pub put_back: u64,
     /// How many steps were taken for each band and key.
@@ -55,11 +55,7 @@ struct Rest {
 
 /// The engine's foreman.
 pub(super) struct Boss {
-    planner: Arc<Planner>,
-    cache: Arc<CandidateCache>,
-    progress: Arc<Progress>,
-    status: Arc<StatusBoard>,
-    notice: Arc<Notice>,
+    stages: Stages,
     clock: Arc<dyn Clock>,
     sink: Arc<dyn Sink>,
     completer: OnceLock<Weak<Completer>>,
@@ -69,20 +65,9 @@ pub(super) struct Boss {
 }
 
 impl Boss {
-    pub(super) fn new(
-        planner: Arc<Planner>,
-        cache: Arc<CandidateCache>,
-        progress: Arc<Progress>,
-        status: Arc<StatusBoard>,
-        notice: Arc<Notice>,
-        with: &With,
-    ) -> Self {
+    pub(super) fn new(stages: Stages, with: &With) -> Self {
         Self {
-            planner,
-            cache,
-            progress,
-            status,
-            notice,
+            stages,
             clock: Arc::clone(&with.clock),
             sink: Arc::clone(&with.sink),
             completer: OnceLock::new(),
@@ -97,25 +82,62 @@ impl Boss {
         drop(self.completer.set(Arc::downgrade(completer)));
     }
 
-    /// Takes note of an outcome that is recorded.
-    pub(super) fn settled(&self, id: StepId, state: StepState) {
+    /// Takes note of an outcome that is recorded, and passes on what follows from it.
+    pub(super) fn settled(&self, id: StepId, recorded: &Recorded) {
+        let state = recorded.state;
+        // Before anything else: what became due may be all that there is to do.
+        self.offer(&recorded.released);
+        if recorded.tell {
+            self.stages.errands.ended(id.shard);
+        }
         {
             let mut tally = self.tally.lock().unwrap_or_else(PoisonError::into_inner);
             match state {
                 StepState::Succeeded => tally.succeeded += 1,
                 StepState::Failed | StepState::Cancelled => tally.failed += 1,
+                StepState::Delayed => tally.retried += 1,
                 StepState::Ready
                 | StepState::Running
-                | StepState::Delayed
                 | StepState::Blocked
                 | StepState::Limited
                 | StepState::Held => tally.put_back += 1,
             }
         }
         if state == StepState::Ready {
-            self.progress.nudge(id.shard);
+            self.stages.progress.nudge(id.shard);
         }
-        self.notice.tell();
+        self.stages.notice.tell();
+    }
+
+    /// Offers steps that have just become due to the crew, which need not wait for a refill then, and
+    /// turns their shards.
+    pub(super) fn offer(&self, released: &[Released]) {
+        let mut shards = BTreeSet::new();
+        let mut full = BTreeSet::new();
+        for Released { id, band, key } in released {
+            let is_worse = || {
+                self.stages
+                    .planner
+                    .global_band()
+                    .is_some_and(|best| best < *band)
+            };
+            if !full.contains(&id.shard) && !is_worse() {
+                let offered = self.stages.cache.offer(Candidate {
+                    id: *id,
+                    band: *band,
+                    key: key.clone(),
+                    turn: self.stages.planner.next_turn(*band, key),
+                });
+                // A refill finds the others.
+                if offered == Offered::Full {
+                    full.insert(id.shard);
+                }
+            }
+            shards.insert(id.shard);
+        }
+        for shard in shards {
+            self.stages.progress.nudge(shard);
+        }
     }
 
     pub(super) fn tally(&self) -> Tally {
@@ -128,14 +150,19 @@ impl Boss {
 
 impl Foreman for Boss {
     fn took(&self, candidate: &Candidate, low: bool) {
-        self.planner
+        self.stages
+            .planner
             .took(candidate.band, &candidate.key, candidate.turn);
-        self.progress
-            .took(self.cache.capacity(), low.then_some(candidate.id.shard));
+        self.stages.progress.took(
+            self.stages.cache.capacity(),
+            low.then_some(candidate.id.shard),
+        );
     }
 
     fn decided(&self, shard: ShardId) {
-        self.progress.decided(shard, self.cache.is_empty());
+        self.stages
+            .progress
+            .decided(shard, self.stages.cache.is_empty());
     }
 
     fn claimed(&self, claim: &Claim) {
@@ -159,8 +186,8 @@ impl Foreman for Boss {
 
     fn cannot_claim(&self, shard: ShardId, error: &Error) {
         // A shard that can be read and not written would be planned, fetched and refused for ever.
-        self.planner.clear(shard);
-        self.status.withdrew(shard, error);
+        self.stages.planner.clear(shard);
+        self.stages.status.withdrew(shard, error);
         let now = self.clock.monotonic();
         let known = {
             let mut rests = self.rests.lock().unwrap_or_else(PoisonError::into_inner);
@@ -178,7 +205,7 @@ impl Foreman for Boss {
                     until: now + pause,
                 },
             );
-            self.progress.suspend(shard, pause);
+            self.stages.progress.suspend(shard, pause);
             known
         };
         if known.is_none() {
@@ -188,10 +215,10 @@ impl Foreman for Boss {
             };
             self.sink.emit(self.clock.now(), &event);
         }
-        self.progress.nudge_all();
+        self.stages.progress.nudge_all();
     }
 
-    fn finished(&self, finished: Finished) {
+    fn finished(&self, finished: Finished, policy: &Policy) {
         if let Some(started) = finished.started {
             let ran = finished.ended.since(started).millis();
             self.tally
@@ -201,11 +228,11 @@ impl Foreman for Boss {
                 .note(ran);
         }
         if let Some(completer) = self.completer.get().and_then(Weak::upgrade) {
-            completer.accept(finished);
+            completer.accept(finished, policy);
         }
     }
 
     fn idle(&self) {
-        self.notice.tell();
+        self.stages.notice.tell();
     }
 }

@@ -1,5 +1,6 @@
 //! Builds the stages, starts them in order, and stops them in the right order.
 
+mod courier;
 pub mod drain;
 mod foreman;
 mod notice;
@@ -10,16 +11,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use self::courier::{Courier, Errands};
 use self::foreman::Boss;
-use self::steward::Steward;
-use crate::ambient::Clock;
+use crate::ambient::{Clock, Dice, SharedDice};
 use crate::cache::{CacheView, CandidateCache};
 use crate::completion::Completer;
 use crate::crew::executor::{Executor, Force};
 use crate::crew::{Crew, CrewView, Parts};
 use crate::error::{Context as _, Error, ErrorKind, Result};
 use crate::event::{Event, Sink};
-use crate::model::{RunnerId, ShardId, Span, StepState};
+use crate::model::{RunnerId, ShardId, Span, StepId, StepState};
 use crate::planner::{Pick, Planner};
 use crate::presence::bell::Bell;
 use crate::refiller::{Crowd, Pace, Progress, Refiller, ShardStatus, Shared, StatusBoard};
@@ -79,17 +80,54 @@ impl std::fmt::Debug for With {
     }
 }
 
-/// A running engine.
-pub struct Engine {
-    with: With,
+/// How many steps of a store keep a runner that drains.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Census {
+    /// They may start, run, or are to be tried again.
+    busy: u64,
+    /// They wait for others, or for places of limits.
+    waiting: u64,
+}
+
+/// What the parts of an engine share.
+#[derive(Clone)]
+struct Stages {
     planner: Arc<Planner>,
     cache: Arc<CandidateCache>,
     progress: Arc<Progress>,
     status: Arc<StatusBoard>,
-    completer: Arc<Completer>,
-    crew: Crew,
-    boss: Arc<Boss>,
     notice: Arc<Notice>,
+    errands: Arc<Errands>,
+}
+
+impl Stages {
+    fn new(with: &With, manner: Manner) -> Self {
+        let shards = with.store.shard_count();
+        Self {
+            planner: Arc::new(Planner::new(manner.pick, manner.seed)),
+            cache: Arc::new(CandidateCache::new(manner.workers)),
+            progress: Arc::new(Progress::new(shards, &with.clock)),
+            status: Arc::new(StatusBoard::new(shards)),
+            notice: Arc::default(),
+            errands: Arc::default(),
+        }
+    }
+
+    /// Takes note that somebody else has written to a shard.
+    fn ring(&self, shard: ShardId) {
+        self.progress.nudge(shard);
+        self.errands.rang(shard);
+    }
+}
+
+/// A running engine.
+pub struct Engine {
+    with: With,
+    stages: Stages,
+    completer: Arc<Completer>,
+    crew: Arc<Crew>,
+    courier: Arc<Courier>,
+    boss: Arc<Boss>,
     /// Closes the steward's sleep.
     closing: Arc<Notice>,
     threads: Mutex<Vec<JoinHandle<()>>>,
@@ -110,58 +148,17 @@ impl Engine {
     ///
     /// `Unavailable` if a thread cannot be started.
     pub fn start(with: With, manner: Manner) -> Result<Self> {
-        let shards = with.store.shard_count();
-        let planner = Arc::new(Planner::new(manner.pick, manner.seed));
-        let cache = Arc::new(CandidateCache::new(manner.workers));
-        let progress = Arc::new(Progress::new(shards, &with.clock));
-        let status = Arc::new(StatusBoard::new(shards));
-        let notice = Arc::new(Notice::default());
-        let boss = Arc::new(Boss::new(
-            Arc::clone(&planner),
-            Arc::clone(&cache),
-            Arc::clone(&progress),
-            Arc::clone(&status),
-            Arc::clone(&notice),
-            &with,
-        ));
-        let completer = {
-            let boss = Arc::clone(&boss);
-            let quiet = Arc::clone(&notice);
-            Completer::new(
-                Arc::clone(&with.store) as Arc<_>,
-                Arc::clone(&with.clock),
-                Arc::clone(&with.sink),
-                Box::new(move |id, state| boss.settled(id, state)),
-                Box::new(move || quiet.tell()),
-            )
-        };
-        boss.hand_to(&completer);
+        let stages = Stages::new(&with, manner);
+        let boss = Arc::new(Boss::new(stages.clone(), &with));
+        let completer = start_completer(&with, manner, &stages, &boss);
         let mut threads = Vec::new();
         let closing = Arc::new(Notice::default());
         let crowd = Arc::new(Crowd::default());
-        start_steward(&with, manner, &progress, &crowd, &closing, &mut threads)?;
-        let shared = Shared {
-            supply: Arc::clone(&with.store) as Arc<_>,
-            planner: Arc::clone(&planner),
-            cache: Arc::clone(&cache),
-            progress: Arc::clone(&progress),
-            crowd,
-            status: Arc::clone(&status),
-            clock: Arc::clone(&with.clock),
-            sink: Arc::clone(&with.sink),
-        };
-        let mut refillers: Vec<Refiller> = ShardId::first(shards)
-            .map(|shard| Refiller::new(shard, shared.clone(), manner.pace))
-            .collect();
-        refillers.iter_mut().for_each(Refiller::introduce);
-        for (number, mut refiller) in refillers.into_iter().enumerate() {
-            threads.push(spawn(format!("refiller-{number}"), move || {
-                refiller.serve();
-            })?);
-        }
+        steward::start(&with, manner, &stages, &crowd, &closing, &mut threads)?;
+        start_refillers(&with, manner, &stages, &crowd, &mut threads)?;
         let parts = Parts {
             runner: with.runner,
-            cache: Arc::clone(&cache),
+            cache: Arc::clone(&stages.cache),
             claims: Arc::clone(&with.store) as Arc<_>,
             executor: Arc::clone(&with.executor),
             foreman: Arc::clone(&boss) as Arc<_>,
@@ -176,17 +173,25 @@ impl Engine {
                 workers: manner.workers,
             },
         );
-        let crew = Crew::start(parts, manner.workers);
+        let crew = Arc::new(Crew::start(parts, manner.workers));
+        let courier = Arc::new(Courier {
+            store: Arc::clone(&with.store),
+            runner: with.runner,
+            crew: Arc::clone(&crew),
+            boss: Arc::clone(&boss),
+            clock: Arc::clone(&with.clock),
+        });
+        let (serving, errands) = (Arc::clone(&courier), Arc::clone(&stages.errands));
+        threads.push(spawn("courier".to_owned(), move || {
+            serving.serve(&errands, manner.pace);
+        })?);
         Ok(Self {
             with,
-            planner,
-            cache,
-            progress,
-            status,
+            stages,
             completer,
             crew,
+            courier,
             boss,
-            notice,
             closing,
             threads: Mutex::new(threads),
         })
@@ -194,17 +199,17 @@ impl Engine {
 
     /// Returns what is told of whenever a worker falls idle or an outcome is recorded.
     pub fn notice(&self) -> &Arc<Notice> {
-        &self.notice
+        &self.stages.notice
     }
 
     /// Returns the planner, to be looked at.
     pub fn planner(&self) -> &Planner {
-        &self.planner
+        &self.stages.planner
     }
 
     /// Returns what the cache holds.
     pub fn cache(&self) -> CacheView {
-        self.cache.snapshot()
+        self.stages.cache.snapshot()
     }
 
     /// Returns what the crew does.
@@ -214,7 +219,7 @@ impl Engine {
 
     /// Returns what the refiller of each shard has done, in the order of the shards.
     pub fn shards(&self) -> Vec<ShardStatus> {
-        self.status.view()
+        self.stages.status.view()
     }
 
     /// Returns how many steps run.
@@ -238,30 +243,49 @@ impl Engine {
     /// Changes how many steps run at once.
     pub fn resize(&self, workers: usize) {
         self.crew.resize(workers);
-        self.progress.nudge_all();
+        self.stages.progress.nudge_all();
     }
 
-    /// Returns whether there is nothing due and nothing running in the whole store.
+    /// Sends a signal, by its number, to the process groups of claims that run here. Returns the
+    /// steps that got it.
+    pub fn signal(&self, claims: &[(StepId, u32)], number: i32) -> Vec<StepId> {
+        self.crew.signal(claims, number)
+    }
+
+    /// Returns whether in the whole store nothing is due, runs or is to be tried again, and nothing
+    /// that waits will be due because of something that has happened. What is paused, held or only
+    /// delayed does not count, and neither does what waits for that.
     ///
     /// # Errors
     ///
     /// A shard could not be read.
     pub fn is_drained(&self) -> Result<bool> {
         // Cheap and local first: this is asked whenever a worker falls idle.
-        if !self.crew.is_idle() || !self.cache.is_empty() || self.completer.open() > 0 {
+        if !self.crew.is_idle() || !self.stages.cache.is_empty() || self.completer.open() > 0 {
             return Ok(false);
         }
-        for shard in ShardId::first(self.with.store.shard_count()) {
-            let counts = self.with.store.counts(shard)?;
-            let busy = [StepState::Ready, StepState::Running];
-            if busy
-                .iter()
-                .any(|state| counts.states.get(state).is_some_and(|count| *count > 0))
-            {
-                return Ok(false);
+        let mut census = self.census()?;
+        while census.busy == 0 && census.waiting > 0 {
+            // Nothing goes on of which the rest could hear later: either it hears now, or never.
+            self.courier.sweep()?;
+            let before = std::mem::replace(&mut census, self.census()?);
+            if census == before {
+                break;
             }
         }
-        Ok(true)
+        Ok(census.busy == 0)
+    }
+
+    fn census(&self) -> Result<Census> {
+        let mut census = Census::default();
+        for shard in ShardId::first(self.with.store.shard_count()) {
+            let counts = self.with.store.counts(shard)?;
+            let of = |state| counts.states.get(&state).copied().unwrap_or(0);
+            let may_start = of(StepState::Ready).saturating_sub(counts.paused);
+            census.busy += may_start + of(StepState::Running) + counts.retrying;
+            census.waiting += of(StepState::Blocked) + of(StepState::Limited);
+        }
+        Ok(census)
     }
 
     /// Takes no new work from now on; what runs goes on.
@@ -273,7 +297,7 @@ impl Engine {
             },
         );
         self.crew.drain();
-        self.progress.close();
+        self.stages.progress.close();
     }
 
     /// Ends what runs, to be put back. Only after [`Self::drain`].
@@ -290,7 +314,7 @@ impl Engine {
     /// first, for it needs the shards' writers. Returns how many outcomes could not be recorded in
     /// time; their steps come back as those of a dead runner.
     pub fn finish(&self, limit: Duration) -> usize {
-        self.progress.close();
+        self.stages.progress.close();
         self.completer.flush(limit);
         let open = self.completer.open();
         self.completer.close();
@@ -298,6 +322,8 @@ impl Engine {
             neighbours.bell.close();
         }
         self.closing.tell();
+        // After the last outcome: others may wait to be told of it.
+        self.stages.errands.close();
         let threads =
             std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
         for thread in threads {
@@ -314,65 +340,54 @@ impl Engine {
     }
 }
 
-/// Starts what listens to the bell and what looks after claims.
-fn start_steward(
+fn start_completer(
     with: &With,
     manner: Manner,
-    progress: &Arc<Progress>,
+    stages: &Stages,
+    boss: &Arc<Boss>,
+) -> Arc<Completer> {
+    let (told, quiet) = (Arc::clone(boss), Arc::clone(&stages.notice));
+    let completer = Completer::new(
+        Arc::clone(&with.store) as Arc<_>,
+        Arc::clone(&with.clock),
+        Arc::clone(&with.sink),
+        // Other numbers than the planner's: nothing shall depend on both.
+        SharedDice::new(Dice::seeded(!manner.seed)),
+        Box::new(move |id, recorded| told.settled(id, &recorded)),
+        Box::new(move || quiet.tell()),
+    );
+    boss.hand_to(&completer);
+    completer
+}
+
+fn start_refillers(
+    with: &With,
+    manner: Manner,
+    stages: &Stages,
     crowd: &Arc<Crowd>,
-    closing: &Arc<Notice>,
     threads: &mut Vec<JoinHandle<()>>,
 ) -> Result<()> {
-    let Some(neighbours) = &with.neighbours else {
-        return Ok(());
-    };
-    let bell = Arc::clone(&neighbours.bell);
-    let rung = Arc::clone(progress);
-    threads.push(spawn("bell".to_owned(), move || {
-        bell.listen(|shard| rung.nudge(shard));
-    })?);
-    let steward = Steward {
-        claims: Arc::clone(&with.store) as Arc<_>,
-        shards: with.store.shard_count(),
-        runner: with.runner,
-        store: neighbours.store.clone(),
-        runners: neighbours.runners.clone(),
-        lease: manner.lease,
+    let errands = Arc::clone(&stages.errands);
+    let shared = Shared {
+        supply: Arc::clone(&with.store) as Arc<_>,
+        planner: Arc::clone(&stages.planner),
+        cache: Arc::clone(&stages.cache),
+        progress: Arc::clone(&stages.progress),
         crowd: Arc::clone(crowd),
+        status: Arc::clone(&stages.status),
         clock: Arc::clone(&with.clock),
         sink: Arc::clone(&with.sink),
+        promoted: Arc::new(move || errands.promoted()),
     };
-    steward.count();
-    steward.recover();
-    let progress = Arc::clone(progress);
-    let closing = Arc::clone(closing);
-    let clock = Arc::clone(&with.clock);
-    let third: Duration = Duration::from(manner.lease) / 3;
-    let heartbeat = manner.pace.heartbeat;
-    // Seen here and not in the thread: a run may be over before its threads have begun.
-    let open = closing.seen();
-    threads.push(spawn("steward".to_owned(), move || {
-        let mut renewed = clock.monotonic();
-        loop {
-            closing.wait(open, heartbeat);
-            if closing.seen() != open {
-                return;
-            }
-            let due = clock.monotonic().saturating_sub(renewed) >= third;
-            if due {
-                renewed = clock.monotonic();
-                steward.renew();
-            }
-            steward.count();
-            // A lock that can be taken tells at once; a runner without one only by its leases.
-            if due || steward.sees_dead() {
-                steward
-                    .recover()
-                    .into_iter()
-                    .for_each(|shard| progress.nudge(shard));
-            }
-        }
-    })?);
+    let mut refillers: Vec<Refiller> = ShardId::first(with.store.shard_count())
+        .map(|shard| Refiller::new(shard, shared.clone(), manner.pace))
+        .collect();
+    refillers.iter_mut().for_each(Refiller::introduce);
+    for (number, mut refiller) in refillers.into_iter().enumerate() {
+        threads.push(spawn(format!("refiller-{number}"), move || {
+            refiller.serve();
+        })?);
+    }
     Ok(())
 }
 

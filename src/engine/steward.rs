@@ -3,7 +3,10 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
 
+use super::{Manner, Notice, Stages, With, spawn};
 use crate::ambient::Clock;
 use crate::crew::journal::Testament;
 use crate::crew::orphans;
@@ -157,4 +160,66 @@ impl Steward {
             }
         }
     }
+}
+
+/// Starts what listens to the bell and what looks after claims.
+pub(super) fn start(
+    with: &With,
+    manner: Manner,
+    stages: &Stages,
+    crowd: &Arc<Crowd>,
+    closing: &Arc<Notice>,
+    threads: &mut Vec<JoinHandle<()>>,
+) -> Result<()> {
+    let Some(neighbours) = &with.neighbours else {
+        return Ok(());
+    };
+    let bell = Arc::clone(&neighbours.bell);
+    let heard = stages.clone();
+    threads.push(spawn("bell".to_owned(), move || {
+        bell.listen(|shard| heard.ring(shard));
+    })?);
+    let steward = Steward {
+        claims: Arc::clone(&with.store) as Arc<_>,
+        shards: with.store.shard_count(),
+        runner: with.runner,
+        store: neighbours.store.clone(),
+        runners: neighbours.runners.clone(),
+        lease: manner.lease,
+        crowd: Arc::clone(crowd),
+        clock: Arc::clone(&with.clock),
+        sink: Arc::clone(&with.sink),
+    };
+    steward.count();
+    steward.recover();
+    let stages = stages.clone();
+    let closing = Arc::clone(closing);
+    let clock = Arc::clone(&with.clock);
+    let third: Duration = Duration::from(manner.lease) / 3;
+    let heartbeat = manner.pace.heartbeat;
+    // Seen here and not in the thread: a run may be over before its threads have begun.
+    let open = closing.seen();
+    threads.push(spawn("steward".to_owned(), move || {
+        let mut renewed = clock.monotonic();
+        loop {
+            closing.wait(open, heartbeat);
+            if closing.seen() != open {
+                return;
+            }
+            let due = clock.monotonic().saturating_sub(renewed) >= third;
+            if due {
+                renewed = clock.monotonic();
+                steward.renew();
+            }
+            steward.count();
+            // A lock that can be taken tells at once; a runner without one only by its leases.
+            if due || steward.sees_dead() {
+                steward
+                    .recover()
+                    .into_iter()
+                    .for_each(|shard| stages.ring(shard));
+            }
+        }
+    })?);
+    Ok(())
 }

@@ -63,6 +63,8 @@ pub struct Shared {
     pub clock: Arc<dyn Clock>,
     /// Where events go.
     pub sink: Arc<dyn Sink>,
+    /// Told when the time of steps has come: some may wait for something else now. Must not block.
+    pub promoted: Arc<dyn Fn() + Send + Sync>,
 }
 
 impl std::fmt::Debug for Shared {
@@ -232,7 +234,11 @@ impl Refiller {
             return Ok(Arc::clone(report));
         }
         self.fresh = true;
+        let was_due = self.next_due.is_some_and(|due| due <= now);
         self.next_due = supply.promote(self.shard, now)?;
+        if was_due {
+            (self.with.promoted)();
+        }
         let report = Arc::new(supply.tally(self.shard)?);
         // The version from before the reads: if anything changed between, the next turn reads again.
         self.seen = Some((version, Arc::clone(&report)));

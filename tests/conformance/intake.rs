@@ -64,7 +64,9 @@ pub(crate) fn what_was_asked_for_is_kept_byte_for_byte(open: Open) {
             on_lost: OnLost::Hold,
             grace: Span::from_millis(1),
             leave_group: true,
+            ..Policy::default()
         },
+        ..step("a")
     };
     let shell = NewStep {
         command: Command::Shell(os(b"echo \xff\n | cat")),

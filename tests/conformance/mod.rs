@@ -15,8 +15,8 @@ use std::time::Duration;
 use fairq::error::Result;
 use fairq::model::{
     Band, Candidate, Captured, Claim, Command, Due, Ending, Environment, FairnessKey, Finished,
-    LocalId, NewStep, OnLost, Policy, RunnerId, Settled, Settlement, ShardId, StepId, StepState,
-    Timestamp, Turn, Verdict, Weight,
+    LocalId, NewStep, OnLost, Policy, Recorded, RunnerId, Settled, Settlement, ShardId, StepId,
+    StepState, Timestamp, Turn, Verdict, Weight,
 };
 use fairq::store::placement::Placement;
 use fairq::store::{Lease, StepView, Store, Want};
@@ -157,7 +157,10 @@ pub(crate) fn step(of: &str) -> NewStep {
         weight: Weight::ONE,
         name: None,
         tags: Vec::new(),
+        flow: None,
         due: Due::Now,
+        after: Vec::new(),
+        unique: None,
         policy: Policy::default(),
     }
 }
@@ -198,6 +201,15 @@ pub(crate) fn success(claim: &Claim) -> Settlement {
 
 pub(crate) fn give_back(claim: &Claim) -> Settlement {
     over(claim, Ending::Interrupted, Verdict::GiveBack)
+}
+
+/// Returns what is answered to a verdict of which nothing else follows.
+pub(crate) const fn recorded(state: StepState) -> Settled {
+    Settled::Recorded(Recorded {
+        state,
+        released: Vec::new(),
+        tell: false,
+    })
 }
 
 impl World {
@@ -290,10 +302,10 @@ impl World {
 
     /// Settles one try and returns what it came to.
     pub(crate) fn settle(&self, settlement: Settlement) -> Settled {
-        let settled = self
+        let mut settled = self
             .try_settle(settlement.finished.id.shard, [settlement])
             .unwrap();
         assert_eq!(settled.len(), 1);
-        settled[0]
+        settled.remove(0)
     }
 }

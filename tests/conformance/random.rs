@@ -169,7 +169,7 @@ impl Game {
         let line = self.lines.iter_mut().find(|line| line.id == claim.id);
         let line = line.unwrap();
         let ours = line.fence == claim.fence && line.runner == Some(claim.runner);
-        assert_eq!(settled == Settled::Recorded, ours);
+        assert_eq!(settled != Settled::Fenced, ours);
         if !ours {
             return;
         }

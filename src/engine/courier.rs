@@ -1,0 +1,222 @@
+//! Lets steps go that wait for others: what one shard has to tell another, places of limits, and
+//! wishes that running steps end.
+//!
+//! Many ask for it (an outcome that was recorded, a doorbell, the time of a delayed step); one thread
+//! does it, each thing once however often it was asked for. It also looks by itself now and then, but
+//! only at what has changed: an idle store costs it one small read a shard and heartbeat.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::foreman::Boss;
+use crate::ambient::Clock;
+use crate::crew::Crew;
+use crate::error::Result;
+use crate::model::{RunnerId, ShardId};
+use crate::refiller::Pace;
+use crate::store::Store;
+
+/// What there is to do.
+#[derive(Debug, Default)]
+struct Wanted {
+    /// Which shards may have something to tell others.
+    deliver: BTreeSet<ShardId>,
+    /// On which shards somebody may wish that a step ends.
+    look: BTreeSet<ShardId>,
+    /// Whether places of limits may have become free, or steps may wait for some.
+    grant: bool,
+}
+
+impl Wanted {
+    fn is_empty(&self) -> bool {
+        self.deliver.is_empty() && self.look.is_empty() && !self.grant
+    }
+}
+
+#[derive(Debug, Default)]
+struct State {
+    wanted: Wanted,
+    closed: bool,
+}
+
+/// Takes errands from any thread, and never blocks.
+#[derive(Debug, Default)]
+pub(super) struct Errands {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+impl Errands {
+    /// Takes note that something ended on a shard which others have yet to be told.
+    pub(super) fn ended(&self, shard: ShardId) {
+        self.want(|wanted| {
+            wanted.deliver.insert(shard);
+            wanted.grant = true;
+        });
+    }
+
+    /// Takes note that another process has written to a shard.
+    pub(super) fn rang(&self, shard: ShardId) {
+        self.want(|wanted| {
+            wanted.look.insert(shard);
+            wanted.deliver.insert(shard);
+            wanted.grant = true;
+        });
+    }
+
+    /// Takes note that the time of delayed steps has come.
+    pub(super) fn promoted(&self) {
+        self.want(|wanted| wanted.grant = true);
+    }
+
+    /// Lets the courier go, once it has done what is wanted until now.
+    pub(super) fn close(&self) {
+        self.lock().closed = true;
+        self.changed.notify_all();
+    }
+
+    fn want(&self, add: impl FnOnce(&mut Wanted)) {
+        add(&mut self.lock().wanted);
+        self.changed.notify_all();
+    }
+
+    /// Waits for an errand, at most for `most`; `None` if there will be no more.
+    fn next(&self, most: Duration) -> Option<Wanted> {
+        let idle = |state: &mut State| state.wanted.is_empty() && !state.closed;
+        let mut state = self
+            .changed
+            .wait_timeout_while(self.lock(), most, idle)
+            .unwrap_or_else(PoisonError::into_inner)
+            .0;
+        let wanted = std::mem::take(&mut state.wanted);
+        (!wanted.is_empty() || !state.closed).then_some(wanted)
+    }
+
+    /// Waits for `pause`, whatever is wanted meanwhile; not at all if there will be no more.
+    fn rest(&self, pause: Duration) {
+        let state = self.lock();
+        drop(
+            self.changed
+                .wait_timeout_while(state, pause, |state| !state.closed),
+        );
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Runs the errands of one runner.
+pub(super) struct Courier {
+    pub(super) store: Arc<dyn Store>,
+    pub(super) runner: RunnerId,
+    pub(super) crew: Arc<Crew>,
+    pub(super) boss: Arc<Boss>,
+    pub(super) clock: Arc<dyn Clock>,
+}
+
+impl std::fmt::Debug for Courier {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Courier")
+            .field("runner", &self.runner)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Courier {
+    /// Runs errands until there will be no more; whatever a crash has left undone first. What a shard
+    /// that fails has to tell is told when it can be read again.
+    pub(super) fn serve(&self, errands: &Errands, pace: Pace) {
+        self.boss
+            .offer(&self.store.mend(self.clock.now()).unwrap_or_default());
+        drop(self.sweep());
+        let mut seen = BTreeMap::new();
+        let mut looked = self.clock.monotonic();
+        loop {
+            let since = self.clock.monotonic().saturating_sub(looked);
+            let Some(mut wanted) = errands.next(pace.heartbeat.saturating_sub(since)) else {
+                return;
+            };
+            let now = self.clock.monotonic();
+            if now.saturating_sub(looked) >= pace.heartbeat {
+                looked = now;
+                self.look_round(&mut wanted, &mut seen);
+            }
+            for shard in &wanted.look {
+                self.look(*shard);
+            }
+            for shard in self.round(&wanted) {
+                // To be looked at again, whether or not it changes.
+                seen.remove(&shard);
+            }
+            errands.rest(pace.min_gap);
+        }
+    }
+
+    /// Tells all that shards have to tell each other, and grants all places that are free. Returns
+    /// once that is done.
+    ///
+    /// # Errors
+    ///
+    /// A shard could not be read or written.
+    pub(super) fn sweep(&self) -> Result<()> {
+        for shard in self.shards() {
+            self.boss
+                .offer(&self.store.deliver(shard, self.clock.now())?);
+        }
+        self.boss.offer(&self.store.grant(self.clock.now())?);
+        Ok(())
+    }
+
+    /// Adds what has changed since it was last looked at.
+    fn look_round(&self, wanted: &mut Wanted, seen: &mut BTreeMap<ShardId, u64>) {
+        wanted.look.extend(self.crew.shards());
+        for shard in self.shards() {
+            // One that cannot be read tells nothing now.
+            let Ok(version) = self.store.version(shard) else {
+                continue;
+            };
+            if seen.insert(shard, version) != Some(version) {
+                wanted.deliver.insert(shard);
+                wanted.grant = true;
+            }
+        }
+    }
+
+    /// Ends those of our running steps on a shard whose end somebody wishes.
+    fn look(&self, shard: ShardId) {
+        if let Ok(wishes) = self.store.wishes(shard, self.runner) {
+            self.crew.wish(shard, wishes);
+        }
+    }
+
+    /// Delivers and grants. Returns the shards that failed.
+    fn round(&self, wanted: &Wanted) -> Vec<ShardId> {
+        let mut failed = Vec::new();
+        if !wanted.deliver.is_empty() {
+            // All of them, the named ones first: what is told may end a step there, of which others
+            // have to be told in turn.
+            let others = self
+                .shards()
+                .filter(|shard| !wanted.deliver.contains(shard));
+            for shard in wanted.deliver.iter().copied().chain(others) {
+                match self.store.deliver(shard, self.clock.now()) {
+                    Ok(released) => self.boss.offer(&released),
+                    Err(_) => failed.push(shard),
+                }
+            }
+        }
+        if wanted.grant {
+            match self.store.grant(self.clock.now()) {
+                Ok(released) => self.boss.offer(&released),
+                Err(_) => failed.extend(self.shards()),
+            }
+        }
+        failed
+    }
+
+    fn shards(&self) -> impl Iterator<Item = ShardId> + use<> {
+        ShardId::first(self.store.shard_count())
+    }
+}

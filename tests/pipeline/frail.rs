@@ -1,0 +1,290 @@
+//! A store in memory that fails, wishes and releases on demand.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use fairq::error::{Error, ErrorKind, Result};
+use fairq::model::{
+    Band, Candidate, Claim, FairnessKey, LimitName, LocalId, LostRun, NewStep, Released, RunnerId,
+    Settled, Settlement, ShardId, StepId, Stream, Timestamp,
+};
+use fairq::stats::{Dispatch, Window};
+use fairq::store::memory::MemoryStore;
+use fairq::store::{
+    Action, AfterSettle, Arrival, Attempt, Claims, Cleaned, Filter, Intake, Lease, LimitView, Link,
+    Output, Pause, Paused, Put, Read, Release, Retention, Settle, ShardCounts, Steer, Steered,
+    StepView, Store, Supply, Want,
+};
+use fairq::tally::{ShardTally, Tally};
+
+/// Which calls fail now.
+#[derive(Debug, Default)]
+pub(crate) struct Faults {
+    pub(crate) tally: AtomicBool,
+    pub(crate) fetch: AtomicBool,
+    pub(crate) claim: AtomicBool,
+    pub(crate) settle: AtomicBool,
+    pub(crate) deliver: AtomicBool,
+    pub(crate) failed: AtomicUsize,
+}
+
+impl Faults {
+    fn strike(&self, fault: &AtomicBool) -> Result<()> {
+        if fault.load(Ordering::SeqCst) {
+            self.failed.fetch_add(1, Ordering::SeqCst);
+            return Err(Error::new(ErrorKind::Unavailable, "a fault of the test"));
+        }
+        Ok(())
+    }
+}
+
+/// What comes by itself, without anybody who asks for it.
+#[derive(Debug, Default)]
+pub(crate) struct News {
+    /// Whose end somebody wishes.
+    pub(crate) wishes: Mutex<BTreeSet<(StepId, u32)>>,
+    /// What each further step that ends well is followed by, on its own shard, at once.
+    pub(crate) successors: Mutex<Vec<NewStep>>,
+    /// What the next deliveries find, whatever shard they are from.
+    pub(crate) delivered: Mutex<Vec<NewStep>>,
+    /// What the next grants find.
+    pub(crate) granted: Mutex<Vec<NewStep>>,
+    /// Whether every outcome is to be told of to others.
+    pub(crate) tell: AtomicBool,
+    /// How often what was asked.
+    pub(crate) deliveries: AtomicUsize,
+    pub(crate) grants: AtomicUsize,
+}
+
+/// A store in memory whose shard 0 fails on demand.
+#[derive(Clone)]
+pub(crate) struct Frail {
+    pub(crate) store: Arc<MemoryStore>,
+    pub(crate) faults: Arc<Faults>,
+    pub(crate) news: Arc<News>,
+}
+
+impl Frail {
+    pub(crate) fn new(store: MemoryStore) -> Self {
+        Self {
+            store: Arc::new(store),
+            faults: Arc::default(),
+            news: Arc::default(),
+        }
+    }
+
+    fn strike(&self, shard: ShardId, fault: &AtomicBool) -> Result<()> {
+        if shard.number() == 0 {
+            self.faults.strike(fault)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Puts steps in, which nobody is told of but by what this returns.
+    fn release(&self, steps: &[NewStep], now: Timestamp) -> Vec<Released> {
+        let ids = self.store.enqueue(steps, now).unwrap();
+        ids.iter()
+            .zip(steps)
+            .map(|(id, step)| Released {
+                id: *id,
+                band: step.band,
+                key: step.key.clone(),
+            })
+            .collect()
+    }
+
+    fn follow(
+        &self,
+        settlements: &[Settlement],
+        outcome: Result<Vec<Settled>>,
+    ) -> Result<Vec<Settled>> {
+        let mut all = outcome?;
+        for (settlement, settled) in settlements.iter().zip(&mut all) {
+            let Settled::Recorded(recorded) = settled else {
+                continue;
+            };
+            let next = self.news.successors.lock().unwrap().pop();
+            let released = self.release(next.as_slice(), settlement.finished.ended);
+            recorded.released.extend(released);
+            recorded.tell |= self.news.tell.load(Ordering::SeqCst);
+        }
+        Ok(all)
+    }
+}
+
+impl Intake for Frail {
+    fn put(&self, steps: &[NewStep], now: Timestamp) -> Result<Vec<Put>> {
+        self.store.put(steps, now)
+    }
+    fn pour(
+        &self,
+        keys: &BTreeSet<FairnessKey>,
+        steps: &mut dyn Iterator<Item = Result<NewStep>>,
+        now: Timestamp,
+    ) -> Result<Vec<StepId>> {
+        self.store.pour(keys, steps, now)
+    }
+    fn place(&self, key: &FairnessKey) -> ShardId {
+        self.store.place(key)
+    }
+}
+
+impl Supply for Frail {
+    fn promote(&self, shard: ShardId, now: Timestamp) -> Result<Option<Timestamp>> {
+        self.store.promote(shard, now)
+    }
+    fn version(&self, shard: ShardId) -> Result<u64> {
+        self.strike(shard, &self.faults.tally)?;
+        self.store.version(shard)
+    }
+    fn tally(&self, shard: ShardId) -> Result<ShardTally> {
+        self.store.tally(shard)
+    }
+    fn fetch(&self, shard: ShardId, band: Band, wants: &[Want]) -> Result<Vec<Vec<LocalId>>> {
+        self.strike(shard, &self.faults.fetch)?;
+        self.store.fetch(shard, band, wants)
+    }
+}
+
+impl Claims for Frail {
+    fn claim(
+        &self,
+        shard: ShardId,
+        candidates: &[Candidate],
+        lease: Lease,
+        now: Timestamp,
+    ) -> Result<Vec<Option<Claim>>> {
+        self.strike(shard, &self.faults.claim)?;
+        self.store.claim(shard, candidates, lease, now)
+    }
+    fn renew(&self, shard: ShardId, lease: Lease) -> Result<()> {
+        self.store.renew(shard, lease)
+    }
+    fn holders(&self, shard: ShardId) -> Result<Vec<Lease>> {
+        self.store.holders(shard)
+    }
+    fn reclaim(&self, shard: ShardId, dead: RunnerId, now: Timestamp) -> Result<Vec<LostRun>> {
+        self.store.reclaim(shard, dead, now)
+    }
+    fn wishes(&self, shard: ShardId, runner: RunnerId) -> Result<Vec<(LocalId, u32)>> {
+        let mut wishes = self.store.wishes(shard, runner)?;
+        let ours = self.news.wishes.lock().unwrap();
+        let here = ours.iter().filter(|(id, _)| id.shard == shard);
+        wishes.extend(here.map(|(id, fence)| (id.local, *fence)));
+        Ok(wishes)
+    }
+}
+
+impl Release for Frail {
+    fn deliver(&self, from: ShardId, now: Timestamp) -> Result<Vec<Released>> {
+        self.strike(from, &self.faults.deliver)?;
+        self.news.deliveries.fetch_add(1, Ordering::SeqCst);
+        let mut released = self.store.deliver(from, now)?;
+        let found = std::mem::take(&mut *self.news.delivered.lock().unwrap());
+        released.extend(self.release(&found, now));
+        Ok(released)
+    }
+    fn grant(&self, now: Timestamp) -> Result<Vec<Released>> {
+        self.news.grants.fetch_add(1, Ordering::SeqCst);
+        let mut released = self.store.grant(now)?;
+        let found = std::mem::take(&mut *self.news.granted.lock().unwrap());
+        released.extend(self.release(&found, now));
+        Ok(released)
+    }
+    fn mend(&self, now: Timestamp) -> Result<Vec<Released>> {
+        self.store.mend(now)
+    }
+}
+
+impl Settle for Frail {
+    fn settle(&self, shard: ShardId, settlements: Arc<[Settlement]>, after: AfterSettle) {
+        let (me, told) = (self.clone(), Arc::clone(&settlements));
+        let after: AfterSettle = Box::new(move |outcome| after(me.follow(&told, outcome)));
+        match self.strike(shard, &self.faults.settle) {
+            Ok(()) => self.store.settle(shard, settlements, after),
+            Err(error) => after(Err(error)),
+        }
+    }
+}
+
+impl Read for Frail {
+    fn get(&self, id: StepId) -> Result<Option<StepView>> {
+        self.store.get(id)
+    }
+    fn list(&self, filter: &Filter) -> Result<Vec<StepView>> {
+        self.store.list(filter)
+    }
+    fn find(&self, filter: &Filter) -> Result<Vec<StepId>> {
+        self.store.find(filter)
+    }
+    fn parents(&self, id: StepId) -> Result<Vec<Link>> {
+        self.store.parents(id)
+    }
+    fn dependents(&self, id: StepId) -> Result<Vec<StepId>> {
+        self.store.dependents(id)
+    }
+    fn pauses(&self) -> Result<Vec<Paused>> {
+        self.store.pauses()
+    }
+    fn limits(&self) -> Result<Vec<LimitView>> {
+        self.store.limits()
+    }
+    fn attempts(&self, id: StepId) -> Result<Vec<Attempt>> {
+        self.store.attempts(id)
+    }
+    fn output(&self, id: StepId, fence: u32, stream: Stream) -> Result<Option<Output>> {
+        self.store.output(id, fence, stream)
+    }
+    fn tally_at(&self, shard: ShardId, band: Band) -> Result<Vec<Tally>> {
+        self.store.tally_at(shard, band)
+    }
+    fn ahead(&self, id: StepId, band: Band, key: &FairnessKey, most: u32) -> Result<u32> {
+        self.store.ahead(id, band, key, most)
+    }
+    fn counts(&self, shard: ShardId) -> Result<ShardCounts> {
+        self.store.counts(shard)
+    }
+    fn dispatches(
+        &self,
+        shard: ShardId,
+        window: Window,
+        each: &mut dyn FnMut(Dispatch),
+    ) -> Result<()> {
+        self.store.dispatches(shard, window, each)
+    }
+    fn arrivals(
+        &self,
+        shard: ShardId,
+        after: LocalId,
+        since: Timestamp,
+        limit: usize,
+    ) -> Result<Vec<Arrival>> {
+        self.store.arrivals(shard, after, since, limit)
+    }
+}
+
+impl Steer for Frail {
+    fn steer(&self, ids: &[StepId], action: &Action, now: Timestamp) -> Result<Vec<Steered>> {
+        self.store.steer(ids, action, now)
+    }
+    fn pause(&self, what: &Pause, now: Timestamp) -> Result<()> {
+        self.store.pause(what, now)
+    }
+    fn resume(&self, what: &Pause) -> Result<bool> {
+        self.store.resume(what)
+    }
+    fn set_limit(&self, name: &LimitName, places: Option<u32>) -> Result<Option<u32>> {
+        self.store.set_limit(name, places)
+    }
+    fn clean(&self, shard: ShardId, retention: &Retention) -> Result<Cleaned> {
+        self.store.clean(shard, retention)
+    }
+}
+
+impl Store for Frail {
+    fn shard_count(&self) -> u8 {
+        self.store.shard_count()
+    }
+}
