@@ -84,7 +84,10 @@ impl World {
             runner: RunnerId::new(1),
             until: Timestamp::from_millis(i64::MAX),
         };
-        let claims = self.store.claim(id.shard, &[candidate], lease, NOW).unwrap();
+        let claims = self
+            .store
+            .claim(id.shard, &[candidate], lease, NOW)
+            .unwrap();
         claims.into_iter().next().flatten()
     }
 
@@ -247,7 +250,10 @@ fn a_child_whose_parent_was_never_stored_does_not_wait_for_ever() {
     world.store.mend(NOW).unwrap();
     let step = world.store.get(child).unwrap().unwrap();
     assert_eq!(step.state, StepState::Cancelled);
-    assert!(matches!(step.ending, Some(Ending::Skipped { .. })), "{step:?}");
+    assert!(
+        matches!(step.ending, Some(Ending::Skipped { .. })),
+        "{step:?}"
+    );
 }
 
 #[test]
@@ -294,7 +300,10 @@ fn a_pause_that_is_on_some_shards_only_is_completed_by_the_same_command() {
     let world = World::new();
     let near: FairnessKey = "near".parse().unwrap();
     let far = world.key_elsewhere(&near);
-    let ids = world.store.enqueue(&[step(&near), step(&far)], NOW).unwrap();
+    let ids = world
+        .store
+        .enqueue(&[step(&near), step(&far)], NOW)
+        .unwrap();
     let all = Pause::default();
     world.store.pause(&all, NOW).unwrap();
     // As if the other shard had not been reached.
