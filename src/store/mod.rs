@@ -14,7 +14,6 @@ mod batch;
 mod listing;
 pub mod memory;
 mod only;
-mod order;
 pub mod placement;
 pub mod sqlite;
 mod steer;
@@ -227,8 +226,8 @@ pub trait Release: Send + Sync {
     /// A shard could not be read or written; what is left is told by the next call.
     fn deliver(&self, from: ShardId, now: Timestamp) -> Result<Vec<Released>>;
 
-    /// Takes back the places of limits from steps that neither run nor are due any more, and gives
-    /// free ones to steps that wait: best band first, within a band fairly among keys, within a key
+    /// Takes back the places of limits from steps that neither run nor are due any more, or have other
+    /// limits than when they got them, and gives free ones to steps that wait: best band first, within a band fairly among keys, within a key
     /// oldest first; a due step that has not started yet gives way to one of a better band. Returns
     /// what became due; it has been due since `now`.
     ///
@@ -254,7 +253,7 @@ pub trait Release: Send + Sync {
 
     /// Looks whether steps wait for parents that have ended, or that never were stored, because a
     /// process died between two shards; and sets that right. A step whose parent never was stored is
-    /// over, as if that had failed. Returns what became due. Costs O(waiting steps with parents on
+    /// over, as if that had been cancelled. Returns what became due. Costs O(waiting steps with parents on
     /// other shards): for the start of a runner.
     ///
     /// # Errors

@@ -2,6 +2,7 @@
 
 pub(crate) mod claims;
 pub(crate) mod intake;
+pub(crate) mod links;
 pub(crate) mod random;
 pub(crate) mod read;
 pub(crate) mod settle;
@@ -14,12 +15,12 @@ use std::time::Duration;
 
 use fairq::error::Result;
 use fairq::model::{
-    Band, Candidate, Captured, Claim, Command, Due, Ending, Environment, FairnessKey, Finished,
-    LocalId, NewStep, OnLost, Policy, Recorded, RunnerId, Settled, Settlement, ShardId, StepId,
-    StepState, Timestamp, Turn, Verdict, Weight,
+    Band, Candidate, Captured, Claim, Command, Dependency, Due, Ending, Environment, FairnessKey,
+    Finished, LocalId, Need, NewStep, OnLost, Parent, Policy, Recorded, Released, RunnerId,
+    Settled, Settlement, ShardId, StepId, StepState, Timestamp, Turn, Verdict, Weight,
 };
 use fairq::store::placement::Placement;
-use fairq::store::{Lease, StepView, Store, Want};
+use fairq::store::{Action, Lease, Steered, StepView, Store, Want};
 
 /// Makes one test of each promise for each backend. A promise that is missing here is dead code,
 /// which the compiler reports.
@@ -89,6 +90,26 @@ macro_rules! every_promise {
                     the_dispatches_of_a_window_are_all_tries_that_were_claimed_in_it
                     arrivals_follow_their_numbers_from_an_instant_on
                 }
+                links {
+                    a_step_waits_until_its_parent_has_succeeded
+                    each_end_meets_its_needs_and_rules_out_the_others
+                    what_an_end_rules_out_ends_what_waits_for_it_in_turn
+                    a_step_waits_for_all_its_parents
+                    two_needs_of_one_parent_are_two
+                    nothing_on_another_shard_changes_before_it_is_told
+                    what_follows_on_other_shards_is_told_in_one_go
+                    a_parent_may_stand_behind_its_dependents
+                    what_can_never_run_is_over_as_soon_as_it_is_put_in
+                    a_circle_is_refused_and_named
+                    a_parent_that_is_not_there_is_refused
+                    parents_and_dependents_are_told
+                    a_held_step_follows_its_parents
+                    a_blocked_step_keeps_its_time
+                    a_parent_that_is_tried_again_frees_nobody
+                    a_lost_parent_counts_as_its_policy_says
+                    mending_sets_right_what_was_never_told
+                    a_long_chain_falls_in_one_go
+                }
                 random {
                     any_history_leaves_what_a_plain_list_would
                 }
@@ -124,6 +145,11 @@ pub(crate) const ONLY: ShardId = ShardId::new(0).unwrap();
 
 pub(crate) const fn at(millis: i64) -> Timestamp {
     Timestamp::from_millis(millis)
+}
+
+/// Returns the instant so long after the start.
+pub(crate) const fn after(millis: i64) -> Timestamp {
+    at(START.millis() + millis)
 }
 
 pub(crate) const fn band(number: u32) -> Band {
@@ -165,6 +191,27 @@ pub(crate) fn step(of: &str) -> NewStep {
     }
 }
 
+/// Returns the step, waiting for others of its batch.
+pub(crate) fn waiting(step: NewStep, parents: &[usize], need: Need) -> NewStep {
+    let of = |parent: &usize| Dependency {
+        parent: Parent::InBatch(*parent),
+        need,
+    };
+    NewStep {
+        after: parents.iter().map(of).collect(),
+        ..step
+    }
+}
+
+/// Returns the step, waiting for one that is stored.
+pub(crate) fn following(step: NewStep, parent: StepId, need: Need) -> NewStep {
+    let parent = Parent::Step(parent);
+    NewStep {
+        after: vec![Dependency { parent, need }],
+        ..step
+    }
+}
+
 /// Returns a step that is treated like this when its runner dies.
 pub(crate) fn lost_step(on_lost: OnLost) -> NewStep {
     NewStep {
@@ -197,6 +244,10 @@ pub(crate) fn over(claim: &Claim, ending: Ending, verdict: Verdict) -> Settlemen
 
 pub(crate) fn success(claim: &Claim) -> Settlement {
     over(claim, Ending::Exited { code: 0 }, Verdict::Succeeded)
+}
+
+pub(crate) fn failure(claim: &Claim) -> Settlement {
+    over(claim, Ending::Exited { code: 1 }, Verdict::Failed)
 }
 
 pub(crate) fn give_back(claim: &Claim) -> Settlement {
@@ -284,6 +335,43 @@ impl World {
     /// Claims a due step for runner 1, a second after the start.
     pub(crate) fn take(&self, id: StepId) -> Claim {
         self.claim(id, 1, at(START.millis() + 1_000)).unwrap()
+    }
+
+    /// Claims a due step and settles it like that.
+    pub(crate) fn run(&self, id: StepId, settlement: fn(&Claim) -> Settlement) -> Recorded {
+        let Settled::Recorded(recorded) = self.settle(settlement(&self.take(id))) else {
+            panic!("a claim of {id} was fenced");
+        };
+        recorded
+    }
+
+    pub(crate) fn steer(&self, id: StepId, action: &Action, now: Timestamp) -> Steered {
+        let steered = self.store.steer(&[id], action, now).unwrap();
+        assert_eq!(steered.len(), 1);
+        steered[0]
+    }
+
+    /// Gives places of limits out, and returns which steps became due.
+    pub(crate) fn grant(&self, now: Timestamp) -> Vec<StepId> {
+        let released = self.store.grant(now).unwrap();
+        released.into_iter().map(|released| released.id).collect()
+    }
+
+    /// Returns a key whose steps go to that shard.
+    pub(crate) fn key_on(&self, shard: ShardId) -> String {
+        let mut keys = (0..10_000).map(|number| format!("k{number}"));
+        keys.find(|text| self.store.place(&key(text)) == shard)
+            .unwrap()
+    }
+
+    /// Returns what is told of a step that became due.
+    pub(crate) fn released(&self, id: StepId) -> Released {
+        let view = self.view(id);
+        Released {
+            id,
+            band: view.band,
+            key: view.key,
+        }
     }
 
     /// Hands settlements in and waits for the answer.

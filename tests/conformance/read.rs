@@ -11,12 +11,9 @@ use fairq::stats::{Dispatch, Outcome, Window};
 use fairq::store::{Arrival, Counts, Filter, Order};
 
 use super::{
-    ONLY, Open, START, World, at, band, give_back, key, lost_step, over, runner, step, success,
+    ONLY, Open, START, World, after, at, band, give_back, key, lost_step, over, runner, step,
+    success,
 };
-
-const fn after(millis: i64) -> Timestamp {
-    at(START.millis() + millis)
-}
 
 fn ids(world: &World, filter: &Filter) -> Vec<StepId> {
     let steps = world.store.list(filter).unwrap();

@@ -77,18 +77,19 @@ pub(super) fn limited(step: &StepView, scene: &Scene) -> Vec<Reason> {
         if taken.saturating_add(needs) <= places {
             return None;
         }
-        let mut parts = vec![format!(
-            "limit {name} has {}",
-            number::many(u64::from(places), "place")
-        )];
-        if taken > 0 {
-            let taken = number::count(u64::from(taken));
-            let holders = limit::holders(limit);
-            parts.push(format!("of which {taken} held by {holders}"));
-        }
-        parts.push(format!("and it needs {}", number::count(u64::from(needs))));
+        let held = match taken {
+            0 => "and none is taken".to_owned(),
+            1 => format!("and 1 is taken, by {}", limit::holders(limit)),
+            _ => {
+                let taken = number::count(u64::from(taken));
+                format!("and {taken} are taken, by {}", limit::holders(limit))
+            }
+        };
+        let places_word = number::many(u64::from(places), "place");
         let before = waiting_before(step, queue);
-        let sentence = format!("{}{before}", parts.join(", "));
+        let needs_word = number::count(u64::from(needs));
+        let sentence =
+            format!("limit {name} has {places_word} {held}; it needs {needs_word}{before}");
         let changes = if needs > places {
             format!("the limit is raised: fairq limit set {name} {needs}")
         } else {

@@ -108,7 +108,10 @@ impl Contents {
     pub(super) fn grant(&mut self, now: Timestamp) -> Vec<Released> {
         let holding = self.holding();
         let mut held = std::mem::take(&mut self.limits.held);
-        held.retain(|id, _| self.may_hold(*id));
+        held.retain(|id, names| {
+            let step = self.step(*id);
+            self.may_hold(*id) && step.is_some_and(|step| step.asked.policy.limits == *names)
+        });
         self.limits.held = held;
         let mut round = Round {
             now,

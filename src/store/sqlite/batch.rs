@@ -15,10 +15,10 @@ use super::row;
 use super::stand::Waiting;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{
-    Dependency, Need, NewStep, Parent, ShardId, StepId, StepState, Timestamp, Unique,
+    Dependency, Ending, Need, NewStep, Parent, ShardId, StepId, StepState, Timestamp, Unique,
 };
 use crate::store::Put;
-use crate::store::order::parents_first;
+use crate::store::batch::parents_first;
 
 /// Puts a batch in: all or nothing.
 pub(super) fn put(store: &SqliteStore, steps: &[NewStep], now: Timestamp) -> Result<Vec<Put>> {
@@ -228,7 +228,7 @@ impl<'b> Batch<'b> {
                     state: StepState::Blocked,
                     carried: carried(step, id.local, now),
                 };
-                let reason = links::skipped(parent, state);
+                let reason = Ending::skipped(parent, Some(state));
                 links::record_end(tx, &waiting, End::cancelled(&reason), now)
             }),
         }

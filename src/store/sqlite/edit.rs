@@ -3,7 +3,7 @@
 use std::os::unix::ffi::OsStrExt as _;
 
 use super::intake::{Envs, policy_text};
-use super::row::{SELECT_STEP, StepRow};
+use super::row::{self, SELECT_STEP, StepRow};
 use super::stand::{self, Carried, Waiting};
 use super::steer::missing;
 use super::tx::Tx;
@@ -18,6 +18,11 @@ pub(super) fn edit(
     now: Timestamp,
 ) -> rusqlite::Result<Steered> {
     let id = waiting.carried.id;
+    let limits = |tx: &Tx<'_>| {
+        tx.prepare("SELECT policy FROM steps WHERE id = ?1")?
+            .query_row([id.get()], |row| Ok(row::policy(row, 0)?.limits))
+    };
+    let had = limits(tx)?;
     // Taken away first: it stands under its old band and key.
     stand::take(tx, &waiting)?;
     rewrite(tx, &waiting, edit)?;
@@ -34,6 +39,10 @@ pub(super) fn edit(
     let to = if waiting.state == StepState::Held {
         stand::put_held(tx, &is_now, now)?;
         StepState::Held
+    } else if waiting.state == StepState::Ready && edit.due.is_none() && limits(tx)? == had {
+        // It keeps its age, and its places.
+        stand::put_ready(tx, &is_now)?;
+        StepState::Ready
     } else {
         stand::put(tx, &is_now, missing(tx, id)?, now)?
     };

@@ -217,7 +217,7 @@ impl Round {
         let mut free = std::mem::take(&mut self.stale);
         for (step, name) in self.paused.drain(..).chain(moves.revoked) {
             // One that has been claimed meanwhile keeps its places.
-            if send_back(store, step, &name)? {
+            if send_back(store, step, &name, now)? {
                 free.extend(self.rows.remove(&step).unwrap_or_default());
             }
         }
@@ -284,14 +284,15 @@ fn take_places(tx: &Tx<'_>, grant: &Grant) -> rusqlite::Result<bool> {
 }
 
 /// Lets a due step that has not been claimed wait for a limit again. `false` if it has been.
-fn send_back(store: &SqliteStore, step: StepId, name: &LimitName) -> Result<bool> {
+fn send_back(store: &SqliteStore, step: StepId, name: &LimitName, now: Timestamp) -> Result<bool> {
     let name = name.clone();
     store.shard(step.shard)?.write(store.durability, move |tx| {
-        let Some(waiting) = stand::find(tx, step.local)? else {
+        let Some(mut waiting) = stand::find(tx, step.local)? else {
             return Ok(false);
         };
         if waiting.state == StepState::Ready {
             stand::take(tx, &waiting)?;
+            waiting.carried.since = now;
             stand::put_limited(tx, &waiting.carried, &name)?;
         }
         Ok(true)

@@ -187,6 +187,13 @@ fn take_back(
         stand::put_held(tx, &Carried { attempt, ..back }, now)?;
         return Ok(StepState::Held);
     }
-    let attempt = held.attempt.saturating_sub(1);
-    stand::put(tx, &Carried { attempt, ..back }, 0, now)
+    // It is due again at once, and keeps its places.
+    stand::put_ready(
+        tx,
+        &Carried {
+            attempt: held.attempt.saturating_sub(1),
+            ..back
+        },
+    )?;
+    Ok(StepState::Ready)
 }

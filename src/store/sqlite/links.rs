@@ -5,6 +5,8 @@
 //! shard has it, so a crash in between delays and loses nothing. Telling twice changes nothing: an
 //! edge that is answered is not open any more.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use rusqlite::{Connection, OptionalExtension as _};
 
 use super::SqliteStore;
@@ -185,7 +187,7 @@ fn answer(
     };
     if usize::try_from(met).is_ok_and(|met| met < open.len()) {
         stand::take(tx, &waiting)?;
-        let reason = skipped(parent, state);
+        let reason = Ending::skipped(parent, Some(state));
         record_end(tx, &waiting, End::cancelled(&reason), now)?;
         return Ok(Some((child, StepState::Cancelled)));
     }
@@ -220,13 +222,6 @@ fn release(
     Ok(())
 }
 
-/// Returns the ending of a step whose parent ended in another way than it was to.
-pub(super) fn skipped(parent: StepId, state: StepState) -> Ending {
-    Ending::Skipped {
-        reason: format!("{parent} {state}"),
-    }
-}
-
 /// Returns how a step has ended; `None` if it has not, or there is none.
 pub(super) fn ended(connection: &Connection, id: LocalId) -> rusqlite::Result<Option<StepState>> {
     connection
@@ -255,30 +250,49 @@ struct Letter {
 /// Tells the dependents on other shards of what ended on this one.
 pub(super) fn deliver(store: &SqliteStore, from: ShardId, now: Timestamp) -> Result<Vec<Released>> {
     let mut released = Vec::new();
+    // What ends on another shard because of it has dependents elsewhere too.
+    let mut senders = vec![from];
+    while let Some(from) = senders.pop() {
+        senders.extend(deliver_from(store, from, now, &mut released)?);
+    }
+    Ok(released)
+}
+
+/// Tells what one shard has to tell. Returns the shards that have more to tell because of it.
+fn deliver_from(
+    store: &SqliteStore,
+    from: ShardId,
+    now: Timestamp,
+    released: &mut Vec<Released>,
+) -> Result<BTreeSet<ShardId>> {
+    let mut more = BTreeSet::new();
     let sender = store.shard(from)?;
     loop {
         let letters = sender.read(letters)?;
         if letters.is_empty() {
-            return Ok(released);
+            return Ok(more);
         }
-        let mut by_shard: std::collections::BTreeMap<ShardId, Vec<Letter>> =
-            std::collections::BTreeMap::new();
+        let mut by_shard: BTreeMap<ShardId, Vec<Letter>> = BTreeMap::new();
         for letter in letters {
             by_shard.entry(letter.to).or_default().push(letter);
         }
         for (to, letters) in by_shard {
             let mine = letters.clone();
-            released.extend(store.shard(to)?.write(store.durability, move |tx| {
-                let mut released = Vec::new();
+            let (due, others) = store.shard(to)?.write(store.durability, move |tx| {
+                let (mut released, mut others) = (Vec::new(), false);
                 for letter in &mine {
                     let parent = StepId::new(from, letter.parent);
                     let ended = answer(tx, letter.child, parent, letter.state, now, &mut released)?;
                     if let Some((child, state)) = ended {
-                        tell(tx, child, state, now, &mut released)?;
+                        others |= tell(tx, child, state, now, &mut released)?;
                     }
                 }
-                Ok(released)
-            })?);
+                Ok((released, others))
+            })?;
+            released.extend(due);
+            if others {
+                more.insert(to);
+            }
             // Only now: whoever dies before this tells again.
             sender.write(Durability::Normal, move |tx| {
                 let mut remove = tx.prepare("DELETE FROM outbox WHERE id = ?1")?;
@@ -446,14 +460,25 @@ pub(super) fn parents(store: &SqliteStore, id: StepId) -> Result<Vec<Link>> {
         .collect()
 }
 
-/// Reads who waits for a step.
+/// Reads who waits for a step. One that has ended otherwise is still among the children, and is left
+/// out here.
 pub(super) fn dependents(store: &SqliteStore, id: StepId) -> Result<Vec<StepId>> {
-    store.shard(id.shard)?.read(|connection| {
+    let children: Vec<StepId> = store.shard(id.shard)?.read(|connection| {
         connection
             .prepare_cached(CHILDREN)?
             .query_map([id.local.get()], |row| {
                 Ok(StepId::new(row::shard(row, 0)?, row::local(row, 1)?))
             })?
             .collect()
-    })
+    })?;
+    let mut waiting = Vec::new();
+    for child in children {
+        let state = store
+            .shard(child.shard)?
+            .read(|connection| super::read::state_of(connection, child.local))?;
+        if matches!(state, Some(StepState::Blocked | StepState::Held)) {
+            waiting.push(child);
+        }
+    }
+    Ok(waiting)
 }

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::SqliteStore;
+use super::intake::policy_text;
 use super::links;
 use super::read;
 use super::row::{self, SELECT_STEP, StepRow};
@@ -191,9 +192,14 @@ fn retry_one(
             edge,
         ))?;
     }
-    let step = tx
+    let mut step = tx
         .prepare(SELECT_STEP)?
         .query_row([id.get()], |row| StepRow::read(row, 0))?;
+    if step.policy.expire.is_some_and(|expire| expire <= now) {
+        step.policy.expire = None;
+        tx.prepare("UPDATE steps SET policy = ?2 WHERE id = ?1")?
+            .execute((id.get(), policy_text(&step.policy)?))?;
+    }
     let carried = Carried {
         fence,
         ..Carried::of(id, &step, now)

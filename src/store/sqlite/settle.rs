@@ -180,7 +180,10 @@ fn settle(tx: &Tx<'_>, settlement: &Settlement) -> rusqlite::Result<Settled> {
             recorded.state = state;
             recorded.tell |= links::tell(tx, id, state, now, &mut recorded.released)?;
         }
-        None => recorded.state = put_back(tx, id, held, finished.fence, verdict, now)?,
+        None => {
+            recorded.state = put_back(tx, id, held, finished.fence, verdict, now)?;
+            recorded.tell &= recorded.state != StepState::Ready;
+        }
     }
     Ok(Settled::Recorded(recorded))
 }
@@ -209,8 +212,10 @@ fn put_back(
             attempt: held.attempt,
             ..plain
         },
+        // It is due again at once, and keeps its places.
         Verdict::GiveBack | Verdict::Succeeded | Verdict::Failed => Carried {
             attempt: held.attempt.saturating_sub(1),
+            limit: None,
             ..plain
         },
     };

@@ -50,10 +50,6 @@ impl Steer for SqliteStore {
                     answers[*at] = steered;
                 }
             }
-            // Who waits on other shards is told by this process if it can, else by the next runner.
-            if matches!(action, Action::Cancel) {
-                links::deliver(self, shard, now)?;
-            }
         }
         Ok(answers)
     }
