@@ -16,6 +16,7 @@ mod init;
 mod inspect;
 mod logs;
 mod pace;
+mod pages;
 pub mod render;
 mod run;
 mod runlog;
@@ -125,6 +126,8 @@ enum Command {
     Events(events::EventsArgs),
     Inspect(inspect::InspectArgs),
     Config(config::ConfigArgs),
+    Completions(pages::CompletionsArgs),
+    Man(pages::ManArgs),
 }
 
 /// What every command works with.
@@ -349,7 +352,9 @@ impl Command {
             | Self::Stats(_)
             | Self::Events(_)
             | Self::Inspect(_)
-            | Self::Config(_) => {}
+            | Self::Config(_)
+            | Self::Completions(_)
+            | Self::Man(_) => {}
         }
     }
 
@@ -378,6 +383,8 @@ impl Command {
             Self::Events(args) => events::run(args, context),
             Self::Inspect(args) => inspect::run(args, context),
             Self::Config(args) => config::run(args, context),
+            Self::Completions(args) => pages::completions(args, context),
+            Self::Man(args) => pages::man(args, context),
         }
     }
 }

@@ -13,6 +13,7 @@
 mod batch;
 mod listing;
 pub mod memory;
+mod only;
 pub mod placement;
 pub mod sqlite;
 mod steer;
@@ -28,6 +29,7 @@ use crate::model::{
 use crate::stats::{Dispatch, Window};
 use crate::tally::{ShardTally, Tally};
 
+pub use only::Only;
 pub use steer::{Action, Cleaned, Edit, LimitView, Link, Pause, Paused, Retention, Steer, Steered};
 pub use view::{Arrival, Attempt, Counts, Filter, Order, ShardCounts, StepView};
 
