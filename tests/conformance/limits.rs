@@ -298,6 +298,14 @@ pub(crate) fn what_is_paused_takes_no_places(open: Open) {
     assert_eq!(world.grant(after(7)), []);
 }
 
+pub(crate) fn what_is_late_takes_no_places(open: Open) {
+    let world = World::new(open, 1);
+    let late = super::expire::expiring(one("a", 1), 5_000);
+    let ids = world.put(&[late, one("a", 5)]);
+    assert_eq!(world.grant(after(5_000)), [ids[1]]);
+    assert_eq!(world.state(ids[0]), StepState::Limited);
+}
+
 pub(crate) fn a_freed_step_with_limits_still_waits_for_its_places(open: Open) {
     let world = World::new(open, 1);
     let ids = world.put(&[step("a"), waiting(one("b", 5), &[0], Need::Success)]);

@@ -134,6 +134,7 @@ macro_rules! every_promise {
                     who_needs_many_places_is_not_passed_by
                     a_limit_holds_for_all_shards_together
                     what_is_paused_takes_no_places
+                    what_is_late_takes_no_places
                     a_freed_step_with_limits_still_waits_for_its_places
                     a_step_with_limits_has_others_told_when_it_ends
                     a_dead_runners_places_are_free
@@ -145,6 +146,7 @@ macro_rules! every_promise {
                     of_equal_bands_the_youngest_gives_way
                     nobody_gives_way_in_vain
                     within_a_key_the_oldest_is_first
+                    of_keys_that_had_the_same_who_waits_longest_is_first
                     keys_are_served_by_their_weights
                     nobody_saves_turns_up_by_being_away
                     who_asks_for_one_at_a_time_gets_its_turns

@@ -114,6 +114,16 @@ pub(crate) fn within_a_key_the_oldest_is_first(open: Open) {
     assert_eq!(world.grant(after(61)), ids[..2]);
 }
 
+pub(crate) fn of_keys_that_had_the_same_who_waits_longest_is_first(open: Open) {
+    let world = World::new(open, 1);
+    let put = |of: &str, millis| world.store.enqueue(&[one(of, 5)], after(millis)).unwrap()[0];
+    let ids = [put("b", 1), put("c", 2), put("a", 3)];
+    for (id, millis) in ids.iter().zip([100, 200, 300]) {
+        assert_eq!(world.grant(after(millis)), [*id]);
+        run_at(&world, *id, millis, success);
+    }
+}
+
 /// Serves one place so many times to steps of some keys, each with its weight, and counts.
 fn served(world: &World, turns: i64, from: i64) -> BTreeMap<String, i64> {
     let mut served = BTreeMap::new();
