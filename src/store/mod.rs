@@ -252,8 +252,8 @@ pub trait Release: Send + Sync {
 
     /// Looks whether steps wait for parents that have ended, or that never were stored, because a
     /// process died between two shards; and sets that right. A step whose parent never was stored is
-    /// over, as if that had been cancelled. Returns what became due. Costs O(waiting steps with parents on
-    /// other shards): for the start of a runner.
+    /// over, as if that had been cancelled. Returns what became due. Costs O(waiting steps with
+    /// parents on other shards): for the start of a runner.
     ///
     /// # Errors
     ///

@@ -79,7 +79,7 @@ pub(crate) fn what_was_asked_for_is_kept_byte_for_byte(open: Open) {
             expire: Some(at(i64::MAX)),
             limits: BTreeMap::new(),
             max_output: Some(9),
-            vars: BTreeMap::from([("INDEX".to_owned(), "7".to_owned())]),
+            vars: BTreeMap::from([("N".to_owned(), "7".to_owned())]),
         },
         ..step("a")
     };
