@@ -8,7 +8,7 @@
 -- against the policy and may be given back; `fence` counts claims and only rises.
 --
 -- Set before the first table, and kept by the file: page_size 4096 (larger pages write more WAL a
--- commit, smaller ones gain nothing), journal_mode WAL, application_id 'fair', user_version 1.
+-- commit, smaller ones gain nothing), auto_vacuum INCREMENTAL, journal_mode WAL, application_id 'fair', user_version 1.
 
 -- Who this file is: it is refused under another number or in another store, and the store's
 -- manifest can be made again from it.
@@ -41,7 +41,7 @@ CREATE INDEX steps_by_flow ON steps(flow, id) WHERE flow IS NOT NULL;
 
 -- Each distinct environment once: it is the widest part of a step and nearly always the same.
 CREATE TABLE envs(
-  id   INTEGER PRIMARY KEY,
+  id   INTEGER PRIMARY KEY AUTOINCREMENT, -- never used twice: runners remember what an id meant
   hash INTEGER NOT NULL,                  -- a hint; the bytes decide
   vars BLOB    NOT NULL                   -- NAME=VALUE, each ended by NUL, sorted
 ) STRICT;
@@ -203,6 +203,7 @@ CREATE TABLE running(
   since   INTEGER NOT NULL,
   claimed INTEGER NOT NULL,
   lease   INTEGER NOT NULL,               -- until when the claim stands where the runner's lock cannot be asked
+  limits  INTEGER NOT NULL,               -- 1: it holds places of limits
   wish    INTEGER NOT NULL DEFAULT 0      -- 1: somebody has asked for its end
 ) STRICT;
 

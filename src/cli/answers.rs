@@ -132,12 +132,12 @@ impl Answers {
                 engine.resize(*workers);
                 json(&serde_json::json!({ "workers": workers }))
             }
-            Question::Signal { claims, number } => {
-                if Signal::try_from(*number).is_err() {
-                    let text = format!("{number} is not a signal");
+            Question::Signal { steps, signal } => {
+                if Signal::try_from(*signal).is_err() {
+                    let text = format!("{signal} is not a signal");
                     return Err(Error::new(ErrorKind::Usage, text));
                 }
-                let signalled = engine.signal(claims, *number);
+                let signalled = engine.signal(steps, *signal);
                 json(&serde_json::json!({ "signalled": signalled }))
             }
         }

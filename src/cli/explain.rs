@@ -4,6 +4,7 @@ mod before;
 mod ran;
 mod reasons;
 mod scene;
+mod waits;
 
 use clap::Args;
 use serde::Serialize;
@@ -11,6 +12,7 @@ use serde::Serialize;
 use self::before::{Told, Verdict};
 use self::ran::{Planned, Try};
 use self::reasons::Reason;
+pub(super) use self::reasons::joined;
 use self::scene::{Live, Place, Scene};
 use super::render::{number, text};
 use super::select::no_such_step;
@@ -49,7 +51,7 @@ pub(super) struct ExplainArgs {
 struct ExplainJson<'e> {
     at: String,
     step: StepJson<'e>,
-    /// Why it has not run; empty of a step that runs or is over.
+    /// Why it has not run, or never will; empty of a step that runs or has run to its own end.
     reasons: &'e [Reason],
     /// Where it stands within its key, and its key within the band; of a due step.
     place: Option<&'e Place>,
@@ -118,25 +120,21 @@ fn explain(
     let attempts = store.attempts(id)?;
     let dir = decisions_dir(store.root());
     let mut tries = ran::tries(&step, &attempts, &dir)?;
-    let waits = matches!(
-        step.state,
-        StepState::Ready | StepState::Delayed | StepState::Held
-    );
+    let waits = !step.state.is_final() && step.state != StepState::Running;
     let scene = if waits {
         Scene::around(&step, store, &runners, now)?
     } else {
         Scene {
             now,
-            rivals: Vec::new(),
-            place: None,
             runners: scene::live(&runners)?,
-            unreadable: Vec::new(),
+            parents: store.parents(id).unwrap_or_default(),
+            ..Scene::default()
         }
     };
     let reasons = if waits {
         reasons::all(&step, &attempts, &scene, |at| time(context, at))
     } else {
-        Vec::new()
+        waits::over(&step, &scene).into_iter().collect()
     };
     let mut planned = Vec::new();
     if step.state == StepState::Ready {
@@ -272,6 +270,9 @@ fn headline(context: &Context, step: &StepView) -> String {
         step.id, step.band, step.key, step.weight
     );
     match step.state {
+        StepState::Running if step.cancelling => {
+            format!("{what} runs, and its end has been asked for")
+        }
         StepState::Running => format!("{what} runs"),
         StepState::Ready => {
             let since = time(context, step.at);
@@ -280,9 +281,8 @@ fn headline(context: &Context, step: &StepView) -> String {
         StepState::Delayed | StepState::Blocked | StepState::Limited | StepState::Held => {
             format!("{what} has not run, because")
         }
-        StepState::Succeeded | StepState::Failed | StepState::Cancelled => {
-            format!("{what} has {}", step.state)
-        }
+        StepState::Succeeded | StepState::Failed => format!("{what} has {}", step.state),
+        StepState::Cancelled => format!("{what} was cancelled"),
     }
 }
 
@@ -317,9 +317,9 @@ fn stood(planned: &Planned) -> String {
             count if count > ahead.len() => format!(
                 ", behind {} more and {}",
                 number::count((count - ahead.len()) as u64),
-                reasons::joined(&ahead)
+                joined(&ahead)
             ),
-            _ => format!(", behind {}", reasons::joined(&ahead)),
+            _ => format!(", behind {}", joined(&ahead)),
         }
     )
 }

@@ -8,29 +8,46 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
-use std::time::Duration;
 
-use super::logs::LogsArgs;
+use super::pace::Pace;
 use super::{Context, show};
 use crate::crew::capture::live_path;
 use crate::crew::journal::{SlotState, Testament};
-use crate::engine::Notice;
 use crate::error::{Context as _, ErrorKind, Result};
-use crate::model::{StepState, Stream};
+use crate::model::{StepId, StepState, Stream};
 use crate::presence;
 use crate::store::sqlite::{SqliteStore, runners_dir};
-use crate::store::{Output, Read as _, StepView};
+use crate::store::{Output, Read as _, StepView, Supply as _};
 
-/// Between two looks at a file that may have grown.
-const PAUSE: Duration = Duration::from_millis(50);
+/// What of a step's output is wanted.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct View {
+    pub(super) streams: &'static [Stream],
+    /// Only so many of the last lines of what was there when it was first looked at.
+    pub(super) tail: Option<usize>,
+}
+
+impl Default for View {
+    /// All of both streams.
+    fn default() -> Self {
+        Self {
+            streams: &[Stream::Stdout, Stream::Stderr],
+            tail: None,
+        }
+    }
+}
 
 /// Where one step's following stands.
 struct Thread {
     step: StepView,
-    /// The claim whose output is being followed.
-    fence: u32,
-    /// The capture files, once they are found, and how far each was printed.
-    files: Option<[Printed; 2]>,
+    /// What of claims up to this one is to be printed has been.
+    printed: u32,
+    /// Its shard's version when it was last read.
+    version: Option<u64>,
+    /// The capture files of a claim, once they are found, and how far each was printed.
+    files: Option<(u32, [Printed; 2])>,
+    /// Of what was there when the following began, only so many lines; `None` from then on.
+    tail: Option<usize>,
     over: bool,
 }
 
@@ -43,103 +60,196 @@ struct Printed {
     partial: Vec<u8>,
 }
 
-/// Follows steps to their ends; returns how they stand then.
-pub(super) fn follow(
-    args: &LogsArgs,
-    context: &mut Context,
-    store: &SqliteStore,
-    steps: Vec<StepView>,
-) -> Result<Vec<StepView>> {
-    let prefix = steps.len() > 1;
-    let mut threads: Vec<Thread> = steps
-        .into_iter()
-        .map(|step| Thread {
-            fence: step.fence,
-            step,
+impl Thread {
+    /// Begins with the running or the last try; what tries before it wrote is history.
+    fn new(step: StepView, view: &View) -> Self {
+        let shows = step.state == StepState::Running || step.state.is_final();
+        Self {
+            printed: step.fence.saturating_sub(u32::from(shows)),
+            version: None,
             files: None,
+            tail: view.tail.filter(|_| shows),
             over: false,
-        })
-        .collect();
-    let nobody = Notice::default();
-    while threads.iter().any(|thread| !thread.over) && !context.screen.is_closed() {
-        for thread in threads.iter_mut().filter(|thread| !thread.over) {
-            advance(args, context, store, thread, prefix)?;
-        }
-        context.screen.flush()?;
-        if threads.iter().any(|thread| !thread.over) {
-            nobody.wait(nobody.seen(), PAUSE);
+            step,
         }
     }
-    Ok(threads.into_iter().map(|thread| thread.step).collect())
+
+    /// Returns the claim that runs.
+    fn running(&self) -> Option<u32> {
+        (self.step.state == StepState::Running).then_some(self.step.fence)
+    }
+
+    /// Returns the last claim that is over; 0 if there is none.
+    fn last_over(&self) -> u32 {
+        let runs = self.running().is_some();
+        self.step.fence.saturating_sub(u32::from(runs))
+    }
 }
 
-/// Prints what has come since the last look.
-fn advance(
-    args: &LogsArgs,
+/// Follows steps to their ends; returns how they stand then. The output of one is printed as it is,
+/// of several in whole lines that begin with the step's id.
+pub(super) fn follow(
+    view: &View,
     context: &mut Context,
     store: &SqliteStore,
-    thread: &mut Thread,
+    ids: &[StepId],
+) -> Result<Vec<StepView>> {
+    let mut threads: Vec<Thread> = ids
+        .iter()
+        .map(|id| Ok(Thread::new(show::find(store, *id)?, view)))
+        .collect::<Result<_>>()?;
+    let mut pace = Pace::new(&context.clock);
+    let mut follower = Follower {
+        view,
+        context,
+        store,
+        prefix: threads.len() > 1,
+    };
+    loop {
+        let mut came = false;
+        for thread in threads.iter_mut().filter(|thread| !thread.over) {
+            came |= follower.advance(thread)?;
+        }
+        follower.context.screen.flush()?;
+        if follower.context.screen.is_closed() || threads.iter().all(|thread| thread.over) {
+            return Ok(threads.into_iter().map(|thread| thread.step).collect());
+        }
+        if came {
+            pace.reset();
+        }
+        pace.sleep(None);
+    }
+}
+
+/// Prints what steps write.
+struct Follower<'f> {
+    view: &'f View,
+    context: &'f mut Context,
+    store: &'f SqliteStore,
     prefix: bool,
-) -> Result<()> {
-    // Read before the step is looked at: if it still runs then, these are its bytes.
-    let read = thread.files.as_ref().map(|files| {
-        args.streams()
-            .iter()
-            .map(|stream| read_more(&files[index(*stream)]))
-            .collect::<io::Result<Vec<_>>>()
-    });
-    thread.step = show::find(store, thread.step.id)?;
-    let runs = thread.step.state == StepState::Running;
-    if runs && thread.step.fence == thread.fence {
-        match read {
-            Some(read) => {
-                let read = read.or_fail(ErrorKind::Unavailable, || {
-                    format!("cannot read what {} writes", thread.step.id)
+}
+
+impl Follower<'_> {
+    /// Prints what has come since the last look; `true` if something has.
+    fn advance(&mut self, thread: &mut Thread) -> Result<bool> {
+        let id = thread.step.id;
+        // Read before the step is looked at: if it still runs then, these are its bytes.
+        let read = self.read(thread).or_fail(ErrorKind::Unavailable, || {
+            format!("cannot read what {id} writes")
+        })?;
+        let version = self.store.version(id.shard)?;
+        if thread.version != Some(version) {
+            thread.version = Some(version);
+            thread.step = show::find(self.store, id)?;
+        }
+        let mut came = false;
+        match (thread.running(), &thread.files) {
+            (Some(fence), Some((of, _))) if fence == *of => {
+                for (stream, bytes) in self.view.streams.iter().zip(read) {
+                    came |= !bytes.is_empty();
+                    self.print_part(thread, *stream, &bytes)?;
+                }
+                return Ok(came);
+            }
+            _ => {}
+        }
+        // What was followed is over: the rest of it, and all of what came and went unseen.
+        for fence in thread.printed + 1..=thread.last_over() {
+            self.finish_try(thread, fence)?;
+            thread.printed = fence;
+            came = true;
+        }
+        if let Some(fence) = thread.running() {
+            thread.files = open(self.store, &thread.step).map(|files| (fence, files));
+            came |= thread.files.is_some();
+            self.skip_to_tail(thread)
+                .or_fail(ErrorKind::Unavailable, || {
+                    format!("cannot read what {id} writes")
                 })?;
-                for (stream, bytes) in args.streams().iter().zip(read) {
-                    print_part(context, thread, *stream, &bytes, prefix)?;
+        }
+        thread.over = thread.step.state.is_final();
+        Ok(came)
+    }
+
+    fn read(&self, thread: &Thread) -> io::Result<Vec<Vec<u8>>> {
+        let Some((_, files)) = &thread.files else {
+            return Ok(Vec::new());
+        };
+        let streams = self.view.streams.iter();
+        streams
+            .map(|stream| read_more(&files[index(*stream)]))
+            .collect()
+    }
+
+    /// Leaves out what a running step had written before its last lines.
+    fn skip_to_tail(&self, thread: &mut Thread) -> io::Result<()> {
+        if let (Some((_, files)), Some(lines)) = (&mut thread.files, thread.tail) {
+            for printed in files {
+                if let Some(file) = &printed.file {
+                    printed.bytes = start_of_last_lines(file, lines)?;
                 }
             }
-            None => thread.files = open(store, thread),
+            thread.tail = None;
         }
-        return Ok(());
+        Ok(())
     }
-    // The try that was followed is over, or another one runs: first the rest of the old one.
-    if thread.files.is_some() || (thread.step.state.is_final() && thread.fence > 0) {
-        finish_try(args, context, store, thread, prefix)?;
-    }
-    if thread.step.state.is_final() {
-        if thread.step.fence != thread.fence {
-            thread.fence = thread.step.fence;
-            finish_try(args, context, store, thread, prefix)?;
-        }
-        thread.over = true;
-    } else {
-        thread.fence = thread.step.fence;
-    }
-    Ok(())
-}
 
-/// Prints the part of a try's record that was not printed while it ran.
-fn finish_try(
-    args: &LogsArgs,
-    context: &mut Context,
-    store: &SqliteStore,
-    thread: &mut Thread,
-    prefix: bool,
-) -> Result<()> {
-    let mut files = thread.files.take().unwrap_or_default();
-    for stream in args.streams() {
-        let printed = files[index(*stream)].bytes;
-        let output = store.output(thread.step.id, thread.fence, *stream)?;
-        let rest = rest(output, printed, args.tail).or_fail(ErrorKind::Unavailable, || {
-            format!("cannot read the output of {}", thread.step.id)
-        })?;
-        let mut partial = std::mem::take(&mut files[index(*stream)].partial);
-        partial.extend_from_slice(&rest);
-        emit(context, thread, &partial, prefix, true)?;
+    /// Prints the part of a try's record that was not printed while it ran.
+    fn finish_try(&mut self, thread: &mut Thread, fence: u32) -> Result<()> {
+        let id = thread.step.id;
+        let mut files = match thread.files.take() {
+            Some((of, files)) if of == fence => files,
+            _ => <[Printed; 2]>::default(),
+        };
+        let tail = thread.tail.take();
+        for stream in self.view.streams {
+            let printed = &mut files[index(*stream)];
+            let output = self.store.output(id, fence, *stream)?;
+            let rest = rest(output, printed.bytes, tail).or_fail(ErrorKind::Unavailable, || {
+                format!("cannot read the output of {id}")
+            })?;
+            let mut partial = std::mem::take(&mut printed.partial);
+            partial.extend_from_slice(&rest);
+            self.emit(id, &partial, true)?;
+        }
+        Ok(())
     }
-    Ok(())
+
+    fn print_part(&mut self, thread: &mut Thread, stream: Stream, bytes: &[u8]) -> Result<()> {
+        let id = thread.step.id;
+        let Some((_, files)) = &mut thread.files else {
+            return Ok(());
+        };
+        let printed = &mut files[index(stream)];
+        printed.bytes += bytes.len() as u64;
+        if !self.prefix {
+            return self.context.screen.raw(bytes);
+        }
+        // Whole lines only: two steps must not meet in one.
+        printed.partial.extend_from_slice(bytes);
+        let whole = printed
+            .partial
+            .iter()
+            .rposition(|byte| *byte == b'\n')
+            .map_or(0, |at| at + 1);
+        let lines: Vec<u8> = printed.partial.drain(..whole).collect();
+        self.emit(id, &lines, false)
+    }
+
+    fn emit(&mut self, id: StepId, bytes: &[u8], last: bool) -> Result<()> {
+        let screen = &mut self.context.screen;
+        if !self.prefix {
+            return screen.raw(bytes);
+        }
+        for line in bytes.split_inclusive(|byte| *byte == b'\n') {
+            screen.raw(format!("{id}: ").as_bytes())?;
+            screen.raw(line)?;
+        }
+        if last && !bytes.is_empty() && !bytes.ends_with(b"\n") {
+            screen.raw(b"\n")?;
+        }
+        Ok(())
+    }
 }
 
 /// Returns what of an output was not printed yet.
@@ -185,7 +295,7 @@ fn tail_of(bytes: &[u8], lines: usize) -> &[u8] {
 
 /// Prints what a running step has written so far.
 pub(super) fn print_live(
-    args: &LogsArgs,
+    view: &View,
     context: &mut Context,
     store: &SqliteStore,
     step: &StepView,
@@ -197,20 +307,14 @@ pub(super) fn print_live(
         ));
         return Ok(());
     }
-    let thread = Thread {
-        fence: step.fence,
-        step: step.clone(),
-        files: None,
-        over: false,
-    };
-    let Some(files) = open(store, &thread) else {
+    let Some(files) = open(store, step) else {
         return Ok(());
     };
-    for stream in args.streams() {
+    for stream in view.streams {
         let bytes = read_more(&files[index(*stream)]).or_fail(ErrorKind::Unavailable, || {
             format!("cannot read what {} writes", step.id)
         })?;
-        let shown = args
+        let shown = view
             .tail
             .map_or(bytes.as_slice(), |lines| tail_of(&bytes, lines));
         context.screen.raw(shown)?;
@@ -219,14 +323,14 @@ pub(super) fn print_live(
 }
 
 /// Opens the capture files of a running step; `None` while they cannot be told.
-fn open(store: &SqliteStore, thread: &Thread) -> Option<[Printed; 2]> {
-    let runner = thread.step.runner?;
+fn open(store: &SqliteStore, step: &StepView) -> Option<[Printed; 2]> {
+    let runner = step.runner?;
     let dir = presence::dir_of(&runners_dir(store.root()), runner);
     // The runner's journal says which worker has the step.
     let testament = Testament::read(&dir.join("journal")).ok()?;
     let worker = testament.slots.iter().position(|slot| {
         matches!(slot, SlotState::Running { id, fence, .. }
-            if *id == thread.step.id && *fence == thread.fence)
+            if *id == step.id && *fence == step.fence)
     })?;
     let worker = u32::try_from(worker).ok()?;
     let file = |stream| {
@@ -266,54 +370,6 @@ fn read_from(file: &File, mut at: u64, most: u64) -> io::Result<Vec<u8>> {
         at += count as u64;
     }
     Ok(bytes)
-}
-
-fn print_part(
-    context: &mut Context,
-    thread: &mut Thread,
-    stream: Stream,
-    bytes: &[u8],
-    prefix: bool,
-) -> Result<()> {
-    let Some(files) = &mut thread.files else {
-        return Ok(());
-    };
-    let printed = &mut files[index(stream)];
-    printed.bytes += bytes.len() as u64;
-    if !prefix {
-        return context.screen.raw(bytes);
-    }
-    // Whole lines only: two steps must not meet in one.
-    printed.partial.extend_from_slice(bytes);
-    let whole = printed
-        .partial
-        .iter()
-        .rposition(|byte| *byte == b'\n')
-        .map_or(0, |at| at + 1);
-    let lines: Vec<u8> = printed.partial.drain(..whole).collect();
-    emit(context, thread, &lines, prefix, false)
-}
-
-fn emit(
-    context: &mut Context,
-    thread: &Thread,
-    bytes: &[u8],
-    prefix: bool,
-    last: bool,
-) -> Result<()> {
-    if !prefix {
-        return context.screen.raw(bytes);
-    }
-    for line in bytes.split_inclusive(|byte| *byte == b'\n') {
-        context
-            .screen
-            .raw(format!("{}: ", thread.step.id).as_bytes())?;
-        context.screen.raw(line)?;
-    }
-    if last && !bytes.is_empty() && !bytes.ends_with(b"\n") {
-        context.screen.raw(b"\n")?;
-    }
-    Ok(())
 }
 
 /// Returns where the last lines of a file begin.

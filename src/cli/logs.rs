@@ -4,9 +4,10 @@ use std::io::Read as _;
 
 use clap::Args;
 
+use super::follow::{self, View};
 use super::select::Selector;
 use super::wait::step_code;
-use super::{Context, Done, follow};
+use super::{Context, Done};
 use crate::error::{Context as _, Error, ErrorKind, Result};
 use crate::model::{StepId, Stream};
 use crate::store::sqlite::SqliteStore;
@@ -25,10 +26,10 @@ Examples:
   fairq logs a17 --attempt 1                  of its first try")]
 pub(super) struct LogsArgs {
     #[command(flatten)]
-    pub(super) select: Selector,
+    select: Selector,
     /// Go on until the step has ended
     #[arg(short, long)]
-    pub(super) follow: bool,
+    follow: bool,
     /// Only standard output
     #[arg(long, conflicts_with = "stderr")]
     stdout: bool,
@@ -37,7 +38,7 @@ pub(super) struct LogsArgs {
     stderr: bool,
     /// Only the last N lines of each stream
     #[arg(long, value_name = "N")]
-    pub(super) tail: Option<usize>,
+    tail: Option<usize>,
     /// Of this try, counted from 1 in the order of the tries
     #[arg(long, value_name = "N", conflicts_with = "follow")]
     attempt: Option<usize>,
@@ -47,22 +48,26 @@ pub(super) struct LogsArgs {
 }
 
 impl LogsArgs {
-    /// Returns the streams that are wanted.
-    pub(super) const fn streams(&self) -> &'static [Stream] {
-        match (self.stdout, self.stderr) {
-            (true, _) => &[Stream::Stdout],
-            (_, true) => &[Stream::Stderr],
-            (false, false) => &[Stream::Stdout, Stream::Stderr],
+    /// Returns what is wanted.
+    const fn view(&self) -> View {
+        View {
+            streams: match (self.stdout, self.stderr) {
+                (true, _) => &[Stream::Stdout],
+                (_, true) => &[Stream::Stderr],
+                (false, false) => &[Stream::Stdout, Stream::Stderr],
+            },
+            tail: self.tail,
         }
     }
 }
 
 pub(super) fn run(args: &LogsArgs, context: &mut Context) -> Result<Done> {
     let store = context.store_with_steps()?;
-    let steps = args.select.resolve(context, &store)?;
     let steps = if args.follow {
-        follow::follow(args, context, &store, steps)?
+        let ids = args.select.ids(context, &store)?;
+        follow::follow(&args.view(), context, &store, &ids)?
     } else {
+        let steps = args.select.resolve(context, &store)?;
         for step in &steps {
             if steps.len() > 1 {
                 context.screen.flush()?;
@@ -73,10 +78,7 @@ pub(super) fn run(args: &LogsArgs, context: &mut Context) -> Result<Done> {
         steps
     };
     match steps.as_slice() {
-        [one] if args.exit_code => Ok(match step_code(one) {
-            0 => Done::Well,
-            code => Done::Code(code),
-        }),
+        [one] if args.exit_code => Ok(Done::of(step_code(one))),
         _ => Ok(Done::Well),
     }
 }
@@ -110,14 +112,14 @@ fn print(
     };
     match wanted {
         Some(attempt) => {
-            for stream in args.streams() {
+            for stream in args.view().streams {
                 let tail = args.tail;
                 print_kept(context, store, step.id, attempt.fence, *stream, tail)?;
             }
             Ok(())
         }
         // It runs, or has never been run: what there is so far.
-        None => follow::print_live(args, context, store, step),
+        None => follow::print_live(&args.view(), context, store, step),
     }
 }
 

@@ -15,6 +15,8 @@ mod follow;
 mod init;
 mod inspect;
 mod logs;
+mod pace;
+mod pages;
 pub mod render;
 mod run;
 mod runlog;
@@ -22,6 +24,7 @@ mod select;
 mod show;
 mod stats;
 mod status;
+mod steer;
 mod step_json;
 pub mod time;
 mod wait;
@@ -48,11 +51,12 @@ Exit codes:
   1    a step did not succeed, or something failed
   2    wrong usage
   3    no such step, or nothing matched
+  4    enqueue --unique-fail met a step that was there already
   70   a bug of fairq
   75   the store is busy or cannot be reached: try again
   78   wrong configuration
   124  wait --timeout ran out
-  else the step's own code, 128+n for a signal (wait for one step)";
+  else the step's own code, 128+n for a signal (wait for one step, enqueue --wait, logs -f --exit-code)";
 
 /// A durable job queue for one machine: strict bands, fair keys, shell commands as steps.
 #[derive(Debug, Parser)]
@@ -107,10 +111,23 @@ enum Command {
     Wait(wait::WaitArgs),
     #[command(visible_alias = "why")]
     Explain(explain::ExplainArgs),
+    Cancel(steer::cancel::CancelArgs),
+    Kill(steer::kill::KillArgs),
+    Retry(steer::moves::RetryArgs),
+    Hold(steer::moves::HoldArgs),
+    Release(steer::moves::ReleaseArgs),
+    Edit(Box<steer::edit::EditArgs>),
+    Pause(steer::pause::PauseArgs),
+    Resume(steer::pause::ResumeArgs),
+    Limit(steer::limit::LimitArgs),
+    Workers(steer::workers::WorkersArgs),
+    Clean(steer::clean::CleanArgs),
     Stats(stats::StatsArgs),
     Events(events::EventsArgs),
     Inspect(inspect::InspectArgs),
     Config(config::ConfigArgs),
+    Completions(pages::CompletionsArgs),
+    Man(pages::ManArgs),
 }
 
 /// What every command works with.
@@ -188,11 +205,22 @@ impl Context {
 }
 
 /// How a command went, when nothing failed.
+#[derive(Debug)]
 enum Done {
     /// As it should.
     Well,
     /// With this exit code.
     Code(u8),
+}
+
+impl Done {
+    /// Returns what this exit code means.
+    const fn of(code: u8) -> Self {
+        match code {
+            0 => Self::Well,
+            code => Self::Code(code),
+        }
+    }
 }
 
 /// Runs the command line of this process.
@@ -310,10 +338,23 @@ impl Command {
             | Self::Logs(_)
             | Self::Wait(_)
             | Self::Explain(_)
+            | Self::Cancel(_)
+            | Self::Kill(_)
+            | Self::Retry(_)
+            | Self::Hold(_)
+            | Self::Release(_)
+            | Self::Edit(_)
+            | Self::Pause(_)
+            | Self::Resume(_)
+            | Self::Limit(_)
+            | Self::Workers(_)
+            | Self::Clean(_)
             | Self::Stats(_)
             | Self::Events(_)
             | Self::Inspect(_)
-            | Self::Config(_) => {}
+            | Self::Config(_)
+            | Self::Completions(_)
+            | Self::Man(_) => {}
         }
     }
 
@@ -327,10 +368,23 @@ impl Command {
             Self::Logs(args) => logs::run(args, context),
             Self::Wait(args) => wait::run(args, context),
             Self::Explain(args) => explain::run(args, context),
+            Self::Cancel(args) => steer::cancel::run(args, context),
+            Self::Kill(args) => steer::kill::run(args, context),
+            Self::Retry(args) => steer::moves::retry(args, context),
+            Self::Hold(args) => steer::moves::hold(args, context),
+            Self::Release(args) => steer::moves::release(args, context),
+            Self::Edit(args) => steer::edit::run(args, context),
+            Self::Pause(args) => steer::pause::pause(args, context),
+            Self::Resume(args) => steer::pause::resume(args, context),
+            Self::Limit(args) => steer::limit::run(args, context),
+            Self::Workers(args) => steer::workers::run(args, context),
+            Self::Clean(args) => steer::clean::run(args, context),
             Self::Stats(args) => stats::run(args, context),
             Self::Events(args) => events::run(args, context),
             Self::Inspect(args) => inspect::run(args, context),
             Self::Config(args) => config::run(args, context),
+            Self::Completions(args) => pages::completions(args, context),
+            Self::Man(args) => pages::man(args, context),
         }
     }
 }

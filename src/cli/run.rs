@@ -1,19 +1,19 @@
 //! `fairq run`: run steps.
 
+mod summary;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use clap::Args;
-use serde::Serialize;
 
 use super::answers::{self, Answers};
 use super::ears::Ears;
 use super::eventlog::EventLog;
-use super::render::table::Column;
-use super::render::{Cell, Table, number, text};
+use super::render::{number, text};
 use super::runlog::{RunLog, Voice};
-use super::{Context, Done};
+use super::{Context, Done, words};
 use crate::ambient::Dice;
 use crate::config::Pick;
 use crate::crew::executor::Force;
@@ -23,13 +23,13 @@ use crate::decisions::DecisionLog;
 use crate::engine::drain::{self, Action, Phase};
 use crate::engine::{Engine, Manner, Neighbours, Notice, With};
 use crate::error::{Error, ErrorKind, Result};
-use crate::model::{RunnerId, ShardId, Span, StepState};
+use crate::model::{FairnessKey, RunnerId, Span};
 use crate::presence::bell::Bell;
 use crate::presence::control::Control;
 use crate::presence::{self, Card, Presence};
 use crate::refiller::Pace;
 use crate::store::sqlite::{Mode, SqliteStore, decisions_dir, events_dir, runners_dir};
-use crate::store::{Read as _, Store as _};
+use crate::store::{Only, Store};
 
 /// How long a claim stands where the runner's lock cannot be asked.
 const LEASE: Span = Span::from_millis(60_000);
@@ -43,11 +43,16 @@ const FRAME: Duration = Duration::from_millis(200);
 /// Without --drain it serves until it is told to stop. The first INT, TERM or HUP lets running steps
 /// finish and takes no new ones; the second asks them to end, kills them after their grace and puts
 /// them back; the third kills at once.
+///
+/// With --key or --band it runs only steps of these keys and bands. Better bands then come first among
+/// what it runs; others wait for another runner.
 #[derive(Debug, Args)]
 #[command(before_long_help = "\
 Examples:
   fairq run                                   as many at once as there are CPUs
   fairq run --workers 4 --drain               until nothing is due; exit 1 if a step failed
+  fairq run --drain --max-fail 3              give up when three have failed
+  fairq run --key alice --for 8h              only alice's steps, until the evening
   fairq run --json >>events.ndjson            a JSON object an event")]
 pub(super) struct RunArgs {
     /// How many steps to run at once [default: the number of CPUs]
@@ -56,6 +61,23 @@ pub(super) struct RunArgs {
     /// Stop when nothing is due, runs or will be tried again
     #[arg(long)]
     drain: bool,
+    /// Take no more steps once so many have failed for good, and exit with 1
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    max_fail: Option<u64>,
+    /// Take no more steps after so long
+    #[arg(
+        long = "for",
+        value_name = "DURATION",
+        value_parser = words::span,
+        allow_hyphen_values = true
+    )]
+    serve_for: Option<Span>,
+    /// Run only steps of this key (repeatable)
+    #[arg(short, long, value_name = "KEY")]
+    key: Vec<FairnessKey>,
+    /// Run only steps of this band, by number or name (repeatable)
+    #[arg(short, long, value_name = "BAND", allow_hyphen_values = true)]
+    band: Vec<String>,
     /// Say only what someone must know of
     #[arg(short, long, conflicts_with = "json")]
     quiet: bool,
@@ -92,8 +114,9 @@ pub(super) fn run(args: &RunArgs, context: &mut Context) -> Result<Done> {
         context.settings.inline_output_bytes,
         Arc::clone(&clock),
     )?);
+    let served = served(args, context, &store)?;
     let with = With {
-        store: Arc::clone(&store) as Arc<_>,
+        store: Arc::clone(&served),
         executor: Arc::clone(&shell) as Arc<_>,
         runner,
         neighbours: Some(Neighbours {
@@ -141,12 +164,26 @@ pub(super) fn run(args: &RunArgs, context: &mut Context) -> Result<Done> {
         ));
     }
     let ran_for = clock.monotonic() - began;
-    summarise(args, context, &engine, ran_for)?;
+    summary::summarise(voice, context, &engine, ran_for)?;
     if args.drain && !args.quiet && !args.json {
-        tell_left(context, &store);
+        summary::tell_left(context, &*served);
     }
     drop(presence);
     ending
+}
+
+/// Returns the store as this runner sees it: only what it is to serve.
+fn served(args: &RunArgs, context: &Context, store: &Arc<SqliteStore>) -> Result<Arc<dyn Store>> {
+    let store = Arc::clone(store) as Arc<dyn Store>;
+    if args.band.is_empty() && args.key.is_empty() {
+        return Ok(store);
+    }
+    let bands = args.band.iter();
+    let bands = bands
+        .map(|band| words::band(band, &context.settings))
+        .collect::<Result<_>>()?;
+    let keys = args.key.iter().cloned().collect();
+    Ok(Arc::new(Only::new(store, bands, keys)))
 }
 
 /// Returns what this process says of itself as a runner.
@@ -231,7 +268,7 @@ impl Turn<'_> {
                 continue;
             }
             match phase {
-                Phase::Serving if self.args.drain && self.engine.is_drained()? => {
+                Phase::Serving if self.is_enough()? => {
                     self.engine.drain();
                     phase = Phase::Draining;
                     continue;
@@ -245,11 +282,30 @@ impl Turn<'_> {
             }
             let pause = match phase {
                 Phase::Serving if self.context.screen.is_terminal() => FRAME,
-                Phase::Serving => heartbeat,
+                Phase::Serving => self.left().map_or(heartbeat, |left| left.min(heartbeat)),
                 Phase::Draining | Phase::Ending | Phase::Killing => FRAME,
             };
             self.engine.notice().wait(seen, pause);
         }
+    }
+
+    /// Returns whether nothing more is to be begun, though nobody has said so.
+    fn is_enough(&self) -> Result<bool> {
+        if self.failed_enough() || self.left() == Some(Duration::ZERO) {
+            return Ok(true);
+        }
+        Ok(self.args.drain && self.engine.is_drained()?)
+    }
+
+    fn failed_enough(&self) -> bool {
+        let failed = self.engine.tally().failed;
+        self.args.max_fail.is_some_and(|most| failed >= most)
+    }
+
+    /// Returns how long it is still to serve, if that was said.
+    fn left(&self) -> Option<Duration> {
+        let until = self.began + Duration::from(self.args.serve_for?);
+        Some(until.saturating_sub(self.context.clock.monotonic()))
     }
 
     fn act(&mut self, action: Action) {
@@ -286,155 +342,10 @@ impl Turn<'_> {
         }
     }
 
-    /// Returns the exit code: of a run that was told to stop, 0; of one that drained, whether all
-    /// steps went well.
+    /// Returns the exit code: 1 where so many failed that it stopped, and where a run that drains saw
+    /// a step fail; 0 where it was told to stop.
     fn ending(&self, signals: usize) -> Done {
-        let failed = self.engine.tally().failed > 0;
-        if self.args.drain && signals == 0 && failed {
-            Done::Code(1)
-        } else {
-            Done::Well
-        }
+        let failed = self.args.drain && signals == 0 && self.engine.tally().failed > 0;
+        Done::of(u8::from(failed || self.failed_enough()))
     }
-}
-
-/// Says what a drained store still holds, for it looks empty and is not.
-fn tell_left(context: &mut Context, store: &SqliteStore) {
-    let mut left = std::collections::BTreeMap::new();
-    for shard in ShardId::first(store.shard_count()) {
-        // One that cannot be read has said so while it was served.
-        let counts = store.counts(shard).unwrap_or_default();
-        let waiting = [
-            StepState::Delayed,
-            StepState::Blocked,
-            StepState::Limited,
-            StepState::Held,
-        ];
-        for state in waiting {
-            let count = counts.states.get(&state).copied().unwrap_or(0);
-            *left.entry(state.word()).or_insert(0) += count;
-        }
-        *left.entry("paused").or_insert(0) += counts.paused;
-    }
-    let parts: Vec<String> = left
-        .into_iter()
-        .filter(|(_, count)| *count > 0)
-        .map(|(state, count)| format!("{} {state}", number::count(count)))
-        .collect();
-    if !parts.is_empty() {
-        context
-            .screen
-            .talk(&format!("left in the store: {}", parts.join(", ")));
-    }
-}
-
-#[derive(Serialize)]
-struct Summary {
-    event: &'static str,
-    succeeded: u64,
-    failed: u64,
-    put_back: u64,
-    seconds: f64,
-    steps_per_second: f64,
-    wait_ms: Quantiles,
-    run_ms: Quantiles,
-    keys: Vec<KeyShare>,
-}
-
-#[derive(Serialize)]
-struct Quantiles {
-    p50: Option<u64>,
-    p99: Option<u64>,
-}
-
-#[derive(Serialize)]
-struct KeyShare {
-    band: crate::model::Band,
-    key: crate::model::FairnessKey,
-    steps: u64,
-    share: f64,
-}
-
-fn summarise(
-    args: &RunArgs,
-    context: &mut Context,
-    engine: &Engine,
-    ran_for: Duration,
-) -> Result<()> {
-    let tally = engine.tally();
-    let all: u64 = tally.claimed.values().sum();
-    let seconds = ran_for.as_secs_f64();
-    let quantiles = |of: &crate::model::Durations| Quantiles {
-        p50: of.quantile(0.5),
-        p99: of.quantile(0.99),
-    };
-    #[expect(clippy::cast_precision_loss, reason = "rates and shares for people")]
-    let summary = Summary {
-        event: "summary",
-        succeeded: tally.succeeded,
-        failed: tally.failed,
-        put_back: tally.put_back,
-        seconds,
-        steps_per_second: (tally.succeeded + tally.failed) as f64 / seconds.max(1e-6),
-        wait_ms: quantiles(&tally.waited),
-        run_ms: quantiles(&tally.ran),
-        keys: tally
-            .claimed
-            .iter()
-            .map(|((band, key), steps)| KeyShare {
-                band: *band,
-                key: key.clone(),
-                steps: *steps,
-                share: *steps as f64 / all.max(1) as f64,
-            })
-            .collect(),
-    };
-    if args.json {
-        return context.screen.json_line(&summary);
-    }
-    if args.quiet {
-        return Ok(());
-    }
-    let told = |millis: Option<u64>| {
-        millis.map_or_else(
-            || "-".to_owned(),
-            |millis| Span::from_millis(millis).to_string(),
-        )
-    };
-    context.screen.talk(&format!(
-        "{} succeeded, {} failed{} in {}, {}; waited {} (p99 {}), ran {} (p99 {})",
-        number::count(summary.succeeded),
-        number::count(summary.failed),
-        if summary.put_back > 0 {
-            format!(", {} put back", number::count(summary.put_back))
-        } else {
-            String::new()
-        },
-        Span::from(ran_for),
-        number::rate(summary.steps_per_second),
-        told(summary.wait_ms.p50),
-        told(summary.wait_ms.p99),
-        told(summary.run_ms.p50),
-        told(summary.run_ms.p99),
-    ));
-    if summary.keys.len() > 1 && context.screen.is_terminal() {
-        let mut table = Table::new([
-            Column::numbers("BAND"),
-            Column::words("KEY"),
-            Column::numbers("STEPS"),
-            Column::numbers("SHARE"),
-            Column::words(""),
-        ]);
-        for key in &summary.keys {
-            table.row([
-                Cell::new(key.band.to_string()),
-                Cell::new(key.key.as_str()),
-                Cell::new(number::count(key.steps)),
-                Cell::new(number::percent(key.share)),
-                Cell::new(number::bar(key.share, 20)),
-            ]);
-        }
-        context.screen.table(&table)?;
-    }
-    Ok(())
 }

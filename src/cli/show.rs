@@ -1,18 +1,23 @@
 //! `fairq show`: everything about a step.
 
 use clap::Args;
+use nix::sys::signal::Signal;
 use serde::Serialize;
 
+use super::explain::joined;
 use super::render::table::Column;
-use super::render::{Cell, Table, quote, text};
+use super::render::{Cell, Table, number, quote, text};
 use super::select::no_such_step;
-use super::status::tone;
+use super::status::{state, tone};
 use super::step_json::StepJson;
 use super::words::{self, IdRange};
 use super::{Context, Done};
 use crate::error::{Error, ErrorKind, Result};
-use crate::model::{StepId, StepState, Timestamp};
-use crate::store::{Attempt, Read as _, StepView};
+use crate::model::{Backoff, OnLost, Policy, StepId, StepState, Timestamp};
+use crate::store::{Attempt, Link, Read as _, StepView};
+
+/// So many dependents are named.
+const MOST_NAMED: usize = 20;
 
 /// Show everything about a step
 #[derive(Debug, Args)]
@@ -47,6 +52,8 @@ pub(super) fn run(args: &ShowArgs, context: &mut Context) -> Result<Done> {
     let store = context.store_with_steps()?;
     let step = find(&store, id)?;
     let attempts = store.attempts(id)?;
+    let parents = store.parents(id)?;
+    let dependents = store.dependents(id)?;
     if args.json {
         let env = step
             .env
@@ -56,12 +63,19 @@ pub(super) fn run(args: &ShowArgs, context: &mut Context) -> Result<Done> {
                 (name.to_string_lossy().into_owned(), value)
             })
             .collect();
-        let step = StepJson::new(&step).with_attempts(&attempts);
+        let step = StepJson::new(&step)
+            .with_attempts(&attempts)
+            .with_links(&parents, &dependents);
         context.screen.json(&Shown { step, env })?;
         return Ok(Done::Well);
     }
     let mut table = Table::new([Column::words("FIELD"), Column::text("VALUE")]);
-    for (field, value) in facts(context, &step) {
+    let facts = [
+        facts(context, &step),
+        links(&parents, &dependents),
+        policy(context, &step.policy),
+    ];
+    for (field, value) in facts.concat() {
         let cell = Cell::new(value);
         table.row([
             Cell::new(field),
@@ -104,17 +118,19 @@ pub(super) fn find(store: &crate::store::sqlite::SqliteStore, id: StepId) -> Res
     store.get(id)?.ok_or_else(|| no_such_step(&id.to_string()))
 }
 
+fn time(context: &Context, instant: Timestamp) -> String {
+    if context.screen.is_terminal() {
+        context.zone.show(instant)
+    } else {
+        instant.to_string()
+    }
+}
+
 fn facts(context: &Context, step: &StepView) -> Vec<(&'static str, String)> {
-    let time = |instant: Timestamp| {
-        if context.screen.is_terminal() {
-            context.zone.show(instant)
-        } else {
-            instant.to_string()
-        }
-    };
+    let time = |instant| time(context, instant);
     let mut facts = vec![
         ("id", step.id.to_string()),
-        ("state", step.state.to_string()),
+        ("state", state(step).to_owned()),
         ("command", quote::command_shown(&step.command)),
         ("cwd", step.cwd.display().to_string()),
         ("band", step.band.to_string()),
@@ -127,13 +143,20 @@ fn facts(context: &Context, step: &StepView) -> Vec<(&'static str, String)> {
     if !step.tags.is_empty() {
         facts.push(("tags", step.tags.join(", ")));
     }
+    if let Some(flow) = &step.flow {
+        facts.push(("flow", flow.clone()));
+    }
     facts.push(("enqueued", time(step.created)));
     match step.state {
         StepState::Running => facts.push(("claimed", time(step.at))),
         StepState::Ready => facts.push(("due since", time(step.at))),
         StepState::Delayed => facts.push(("due at", time(step.at))),
         StepState::Blocked => facts.push(("blocked", "until other steps have ended".to_owned())),
-        StepState::Limited => facts.push(("limited", "until a limit has a free place".to_owned())),
+        StepState::Limited => {
+            let limit = step.limit.as_ref();
+            let of = limit.map_or_else(|| "a limit".to_owned(), |name| format!("limit {name}"));
+            facts.push(("limited", format!("until {of} has a free place")));
+        }
         StepState::Held => facts.push(("held", "until somebody releases it".to_owned())),
         StepState::Succeeded | StepState::Failed | StepState::Cancelled => {
             facts.push(("ended", time(step.at)));
@@ -144,6 +167,91 @@ fn facts(context: &Context, step: &StepView) -> Vec<(&'static str, String)> {
     }
     if let Some(ending) = &step.ending {
         facts.push(("result", ending.to_string()));
+    }
+    facts
+}
+
+/// Returns what the step waits for, and what waits for it.
+fn links(parents: &[Link], dependents: &[StepId]) -> Vec<(&'static str, String)> {
+    let mut facts: Vec<(&'static str, String)> = parents
+        .iter()
+        .map(|link| {
+            let state = link.state.map_or("not kept any more", StepState::word);
+            let met = if link.met { "met" } else { "not met" };
+            let need = link.need.word();
+            (
+                "after",
+                format!("{need} of {} ({state}): {met}", link.parent),
+            )
+        })
+        .collect();
+    if !dependents.is_empty() {
+        let more = dependents.len().saturating_sub(MOST_NAMED);
+        let mut named: Vec<String> = dependents
+            .iter()
+            .take(MOST_NAMED)
+            .map(ToString::to_string)
+            .collect();
+        if more > 0 {
+            named.push(format!("{} more", number::count(more as u64)));
+        }
+        facts.push(("before", joined(&named)));
+    }
+    facts
+}
+
+/// Returns what of the policy is not as it is for all.
+fn policy(context: &Context, policy: &Policy) -> Vec<(&'static str, String)> {
+    let usual = Policy::default();
+    let codes = |codes: &[u8]| {
+        let codes: Vec<String> = codes.iter().map(ToString::to_string).collect();
+        codes.join(", ")
+    };
+    let mut facts = Vec::new();
+    if policy.retries > 0 {
+        let Backoff { base, factor, cap } = policy.backoff;
+        let times = number::many(u64::from(policy.retries), "time");
+        let waits = format!("after {base}, each time {factor} times as long, at most {cap}");
+        facts.push(("retries", format!("{times}, {waits}")));
+    }
+    if !policy.retry_on.is_empty() {
+        facts.push(("retried on", codes(&policy.retry_on)));
+    }
+    if !policy.no_retry_on.is_empty() {
+        facts.push(("not retried on", codes(&policy.no_retry_on)));
+    }
+    if let Some(timeout) = policy.timeout {
+        facts.push(("timeout", timeout.to_string()));
+    }
+    if policy.kill_signal != usual.kill_signal {
+        let name = Signal::try_from(policy.kill_signal).map(Signal::as_str);
+        let number = || policy.kill_signal.to_string();
+        facts.push(("kill signal", name.map_or_else(|_| number(), str::to_owned)));
+    }
+    if policy.grace != usual.grace {
+        facts.push(("grace", policy.grace.to_string()));
+    }
+    if let Some(expire) = policy.expire {
+        let instant = time(context, expire);
+        facts.push(("expires", format!("if not started by {instant}")));
+    }
+    for (name, places) in &policy.limits {
+        let places = number::many(u64::from(*places), "place");
+        facts.push(("limit", format!("{name}: {places}")));
+    }
+    if let Some(most) = policy.max_output {
+        facts.push(("max output", number::bytes(most)));
+    }
+    match policy.on_lost {
+        OnLost::Retry => {}
+        OnLost::Fail => facts.push(("on lost", "fail".to_owned())),
+        OnLost::Hold => facts.push(("on lost", "hold".to_owned())),
+    }
+    for (name, value) in &policy.vars {
+        facts.push(("member", text::shown(format!("{name}={value}"))));
+    }
+    if policy.leave_group {
+        facts.push(("leaves", "processes of its group behind".to_owned()));
     }
     facts
 }

@@ -1,21 +1,33 @@
 //! `fairq status`: what is where.
 
+mod columns;
+mod summary;
+
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use clap::Args;
 use serde::Serialize;
 
-use super::render::table::Column;
-use super::render::{Cell, Table, Tone, number, quote, text};
-use super::select::Selector;
+use self::columns::Field;
+pub(super) use self::columns::state;
+use super::render::{Tone, text};
+use super::select::{Selector, no_match};
+use super::steer::pause::{PauseJson, announce};
 use super::step_json::StepJson;
-use super::time::ago;
 use super::{Context, Done};
-use crate::error::{Error, ErrorKind, Result};
-use crate::model::{Band, Ending, RunnerId, ShardId, StepState, Timestamp};
+use crate::engine::Notice;
+use crate::error::Result;
+use crate::model::{Band, RunnerId, ShardId, StepState, Timestamp};
 use crate::presence;
+use crate::presence::control::{Question, ask};
 use crate::store::sqlite::{SqliteStore, runners_dir};
-use crate::store::{Order, Read as _, StepView, Store as _};
+use crate::store::{Filter, Order, Paused, Read as _, StepView, Store as _, Supply as _};
+
+/// Between two looks of --watch at whether anything was written.
+const GLANCE: Duration = Duration::from_millis(100);
+/// After so many of them it is drawn again anyhow: ages grow.
+const MOST_GLANCES: u32 = 10;
 
 /// Show what is where
 ///
@@ -27,6 +39,8 @@ Examples:
   fairq status
   fairq status --state failed --limit 0       all dead letters
   fairq status -k alice -b urgent
+  fairq status --watch                        drawn again as things change
+  fairq status --columns id,state,tries,result
   fairq status --json | jq '.counts'")]
 pub(super) struct StatusArgs {
     #[command(flatten)]
@@ -37,6 +51,18 @@ pub(super) struct StatusArgs {
     /// At most so many steps; 0 for all
     #[arg(long, value_name = "N", default_value = "20")]
     limit: usize,
+    /// These columns (id, state, band, key, weight, when, enqueued, tries, limit, runner, result, name, tags, flow, cwd, command)
+    #[arg(
+        long,
+        value_name = "COLUMN",
+        value_delimiter = ',',
+        default_value = columns::USUAL,
+        value_parser = Field::read
+    )]
+    columns: Vec<Field>,
+    /// Go on, and show it again as things change
+    #[arg(long, conflicts_with = "json")]
+    watch: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -56,6 +82,9 @@ struct Status<'s> {
     store: String,
     counts: BTreeMap<StepState, u64>,
     bands: BTreeMap<Band, u64>,
+    /// How many of the due steps a pause keeps from starting.
+    paused: u64,
+    pauses: Vec<PauseJson>,
     next_due: Option<String>,
     runners: Vec<RunnerJson>,
     unreadable_shards: Vec<Unreadable>,
@@ -81,16 +110,66 @@ struct Unreadable {
 struct Sums {
     states: BTreeMap<StepState, u64>,
     bands: BTreeMap<Band, u64>,
+    paused: u64,
     next_due: Option<Timestamp>,
     unreadable: Vec<Unreadable>,
 }
 
 pub(super) fn run(args: &StatusArgs, context: &mut Context) -> Result<Done> {
-    let filter = crate::store::Filter {
+    let filter = Filter {
         order: args.sort,
         limit: (args.limit > 0).then_some(args.limit),
         ..args.select.filter(context)?
     };
+    if args.watch {
+        watch(args, context, &filter)?;
+        return Ok(Done::Well);
+    }
+    let found = show(args, context, &filter)?;
+    if !args.select.ids.is_empty() && !found {
+        return Err(no_match());
+    }
+    Ok(Done::Well)
+}
+
+/// Shows it until nobody reads it any more.
+fn watch(args: &StatusArgs, context: &mut Context, filter: &Filter) -> Result<()> {
+    let nobody = Notice::default();
+    let mut seen = versions(context)?;
+    loop {
+        // Nothing is moved where it cannot be: there one picture follows the other.
+        if context.screen.is_terminal() && context.screen.paint().is_on() {
+            context.screen.raw(b"\x1b[H\x1b[2J")?;
+        }
+        show(args, context, filter)?;
+        context.screen.line("")?;
+        context.screen.flush()?;
+        if context.screen.is_closed() {
+            return Ok(());
+        }
+        for _ in 0..MOST_GLANCES {
+            nobody.wait(nobody.seen(), GLANCE);
+            let now = versions(context)?;
+            if now != seen {
+                seen = now;
+                break;
+            }
+        }
+    }
+}
+
+/// Returns what changes whenever a shard is written; nothing of a store that is not there, or of
+/// shards that cannot be read.
+fn versions(context: &mut Context) -> Result<Vec<Option<u64>>> {
+    let Some(store) = context.existing_store()? else {
+        return Ok(Vec::new());
+    };
+    let shards = ShardId::first(store.shard_count());
+    Ok(shards.map(|shard| store.version(shard).ok()).collect())
+}
+
+/// Shows all of it once. Returns whether there was a step.
+fn show(args: &StatusArgs, context: &mut Context, filter: &Filter) -> Result<bool> {
     let Some(store) = context.existing_store()? else {
         let root = context.settings.store.display().to_string();
         if args.json {
@@ -103,21 +182,31 @@ pub(super) fn run(args: &StatusArgs, context: &mut Context) -> Result<Done> {
                 .screen
                 .talk(&format!("there is no store yet at {}", text::shown(root)));
         }
-        return Ok(Done::Well);
+        return Ok(true);
     };
     let sums = sum(&store);
-    let steps = match store.list(&filter) {
-        Ok(steps) => steps,
-        // What can be read is still worth showing where a shard cannot.
-        Err(_) if !sums.unreadable.is_empty() => Vec::new(),
-        Err(error) => return Err(error),
+    // What can be read is still worth showing where a shard cannot.
+    let readable = |error| {
+        if sums.unreadable.is_empty() {
+            Err(error)
+        } else {
+            Ok(())
+        }
     };
+    let steps = store
+        .list(filter)
+        .or_else(|error| readable(error).map(|()| Vec::new()))?;
+    let pauses: Vec<Paused> = store
+        .pauses()
+        .or_else(|error| readable(error).map(|()| Vec::new()))?;
     let runners = runners(&store)?;
     if args.json {
         let status = Status {
             store: store.root().display().to_string(),
             counts: sums.states,
             bands: sums.bands,
+            paused: sums.paused,
+            pauses: pauses.iter().map(PauseJson::new).collect(),
             next_due: sums.next_due.map(|due| due.to_string()),
             runners,
             unreadable_shards: sums.unreadable,
@@ -125,13 +214,27 @@ pub(super) fn run(args: &StatusArgs, context: &mut Context) -> Result<Done> {
         };
         context.screen.json(&status)?;
     } else {
-        summary(context, &store, &sums, &runners)?;
-        table(context, &steps, args)?;
+        summary::write(context, &store, &sums, &runners)?;
+        announce(context, &pauses);
+        list(context, &steps, args)?;
     }
-    if !args.select.ids.is_empty() && steps.is_empty() {
-        return Err(Error::new(ErrorKind::NotFound, "no step matches"));
+    Ok(!steps.is_empty())
+}
+
+/// Writes the steps.
+fn list(context: &mut Context, steps: &[StepView], args: &StatusArgs) -> Result<()> {
+    let table = columns::table(context, steps, &args.columns);
+    if !table.is_empty() {
+        context.screen.line("")?;
+        context.screen.table(&table)?;
     }
-    Ok(Done::Well)
+    if args.limit > 0 && steps.len() == args.limit {
+        let first = args.limit;
+        context.screen.talk(&format!(
+            "(the first {first}; --limit 0 shows all that match)"
+        ));
+    }
+    Ok(())
 }
 
 fn sum(store: &SqliteStore) -> Sums {
@@ -153,157 +256,29 @@ fn sum(store: &SqliteStore) -> Sums {
         for (band, count) in counts.ready {
             *sums.bands.entry(band).or_default() += count;
         }
+        sums.paused += counts.paused;
         sums.next_due = [sums.next_due, counts.next_due].into_iter().flatten().min();
     }
     sums
 }
 
 fn runners(store: &SqliteStore) -> Result<Vec<RunnerJson>> {
-    let alive = presence::alive(&runners_dir(store.root()))?;
+    let runners = runners_dir(store.root());
+    // What it started with stands on its card; how many it has now only it can tell.
+    let now = |runner| {
+        let crew = ask(&runners, runner, &Question::Crew).ok()?;
+        usize::try_from(crew["workers"].as_u64()?).ok()
+    };
+    let alive = presence::alive(&runners)?;
     Ok(alive
         .into_iter()
         .map(|(runner, card)| RunnerJson {
             runner,
             pid: card.as_ref().map(|card| card.pid),
-            workers: card.as_ref().map(|card| card.workers),
+            workers: now(runner).or_else(|| card.as_ref().map(|card| card.workers)),
             started: card.as_ref().map(|card| card.started.to_string()),
         })
         .collect())
-}
-
-/// Writes counts and runners.
-fn summary(
-    context: &mut Context,
-    store: &SqliteStore,
-    sums: &Sums,
-    runners: &[RunnerJson],
-) -> Result<()> {
-    let now = context.clock.now();
-    let mut lines = vec![format!(
-        "store    {}",
-        text::shown(store.root().display().to_string())
-    )];
-    let counts: Vec<String> = StepState::ALL
-        .iter()
-        .filter_map(|state| {
-            sums.states
-                .get(state)
-                .map(|count| format!("{state} {}", number::count(*count)))
-        })
-        .collect();
-    let none = || "nothing".to_owned();
-    lines.push(format!(
-        "steps    {}",
-        if counts.is_empty() {
-            none()
-        } else {
-            counts.join(", ")
-        }
-    ));
-    if !sums.bands.is_empty() {
-        let bands: Vec<String> = sums
-            .bands
-            .iter()
-            .map(|(band, count)| format!("{band}: {} due", number::count(*count)))
-            .collect();
-        lines.push(format!("bands    {}", bands.join(", ")));
-    }
-    if let Some(due) = sums.next_due {
-        lines.push(format!("next due {}", context.zone.show(due)));
-    }
-    if runners.is_empty() {
-        lines.push("runners  none: start one with fairq run".to_owned());
-    }
-    for runner in runners {
-        let told = |value: Option<String>| value.unwrap_or_else(|| "?".to_owned());
-        let since = presence::card(&runners_dir(store.root()), runner.runner)
-            .map_or_else(String::new, |card| {
-                format!(", started {}", ago(card.started, now))
-            });
-        lines.push(format!(
-            "runner   {} pid {} with {} workers{since}",
-            runner.runner,
-            told(runner.pid.map(|pid| pid.to_string())),
-            told(runner.workers.map(|workers| workers.to_string())),
-        ));
-    }
-    for shard in &sums.unreadable {
-        lines.push(format!("warning: {}", text::shown(&shard.error)));
-    }
-    for line in lines {
-        context.screen.line(&line)?;
-    }
-    Ok(())
-}
-
-fn table(context: &mut Context, steps: &[StepView], args: &StatusArgs) -> Result<()> {
-    let now = context.clock.now();
-    let mut table = Table::new([
-        Column::words("ID"),
-        Column::words("STATE"),
-        Column::numbers("BAND"),
-        Column::words("KEY"),
-        Column::words("WHEN"),
-        Column::words("RESULT"),
-        Column::text("NAME"),
-        Column::text("COMMAND"),
-    ]);
-    for step in steps {
-        table.row([
-            Cell::new(step.id.to_string()),
-            Cell::new(step.state.word()).tone(tone(step.state)),
-            Cell::new(step.band.to_string()),
-            Cell::new(step.key.as_str()),
-            Cell::new(when(context, step, now)),
-            Cell::new(step.ending.as_ref().map(result).unwrap_or_default()),
-            Cell::new(step.name.as_deref().unwrap_or_default()),
-            Cell::new(quote::summary(&step.command)),
-        ]);
-    }
-    if !table.is_empty() {
-        context.screen.line("")?;
-        context.screen.table(&table)?;
-    }
-    if args.limit > 0 && steps.len() == args.limit {
-        let first = args.limit;
-        context.screen.talk(&format!(
-            "(the first {first}; --limit 0 shows all that match)"
-        ));
-    }
-    Ok(())
-}
-
-/// Returns when a step began to be what it is: for people how long ago, for scripts the instant.
-fn when(context: &Context, step: &StepView, now: Timestamp) -> String {
-    if !context.screen.is_terminal() {
-        return step.at.to_string();
-    }
-    match step.state {
-        StepState::Delayed => context.zone.show(step.at),
-        StepState::Running
-        | StepState::Ready
-        | StepState::Blocked
-        | StepState::Limited
-        | StepState::Held
-        | StepState::Succeeded
-        | StepState::Failed
-        | StepState::Cancelled => ago(step.at, now),
-    }
-}
-
-/// Returns an ending in a few words.
-fn result(ending: &Ending) -> String {
-    match ending {
-        Ending::Unstarted { .. } => "not started".to_owned(),
-        Ending::Skipped { .. } => "skipped".to_owned(),
-        Ending::Cancelled => "not started".to_owned(),
-        Ending::Expired => "expired".to_owned(),
-        Ending::Exited { .. }
-        | Ending::Signalled { .. }
-        | Ending::Interrupted
-        | Ending::Lost
-        | Ending::TimedOut { .. } => ending.to_string(),
-    }
 }
 
 /// Returns the colour of a state.

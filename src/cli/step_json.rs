@@ -1,23 +1,29 @@
 //! A step as JSON: the form that scripts rely on.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
 use super::render::quote;
 use crate::model::{
-    Band, Command, Ending, FairnessKey, Policy, RunnerId, StepId, StepState, Timestamp, Weight,
+    Backoff, Band, Command, Ending, FairnessKey, LimitName, OnLost, Policy, RunnerId, Span, StepId,
+    StepState, Timestamp, Weight,
 };
-use crate::store::{Attempt, StepView};
+use crate::store::{Attempt, Link, StepView};
 
 /// One step. Times are RFC 3339 in UTC; fields that do not apply are null.
 #[derive(Debug, Serialize)]
 pub(super) struct StepJson<'s> {
     id: StepId,
     state: StepState,
+    /// Whether it runs and its end was asked for.
+    cancelling: bool,
     band: Band,
     key: &'s FairnessKey,
     weight: Weight,
     name: Option<&'s str>,
     tags: &'s [String],
+    flow: Option<&'s str>,
     /// The words of an argv, or the one line for the shell; bytes that are no UTF-8 are replaced.
     argv: Vec<String>,
     shell: bool,
@@ -35,14 +41,40 @@ pub(super) struct StepJson<'s> {
     started: Option<String>,
     /// When it ended, if it is over.
     ended: Option<String>,
+    /// The limit that it was last seen to wait for, if it is limited.
+    limit: Option<&'s LimitName>,
     attempt: u32,
     runner: Option<RunnerId>,
     ending: Option<&'s Ending>,
     /// The code that a shell would have reported: 128 + the signal for a signal.
     exit_code: Option<i32>,
-    policy: &'s Policy,
+    policy: PolicyJson<'s>,
     #[serde(skip_serializing_if = "Option::is_none")]
     attempts: Option<Vec<AttemptJson<'s>>>,
+    /// What it waits for, or has waited for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    after: Option<&'s [Link]>,
+    /// Which steps wait for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dependents: Option<&'s [StepId]>,
+}
+
+/// How a step is treated, with what is left out where it is kept.
+#[derive(Debug, Serialize)]
+struct PolicyJson<'s> {
+    on_lost: OnLost,
+    grace_ms: Span,
+    leave_group: bool,
+    retries: u32,
+    backoff: Backoff,
+    retry_on: &'s [u8],
+    no_retry_on: &'s [u8],
+    timeout_ms: Option<Span>,
+    kill_signal: i32,
+    expire: Option<String>,
+    limits: &'s BTreeMap<LimitName, u32>,
+    max_output: Option<u64>,
+    vars: &'s BTreeMap<String, String>,
 }
 
 /// One try that is over.
@@ -77,11 +109,13 @@ impl<'s> StepJson<'s> {
         Self {
             id: step.id,
             state: step.state,
+            cancelling: is_cancelling(step),
             band: step.band,
             key: &step.key,
             weight: step.weight,
             name: step.name.as_deref(),
             tags: &step.tags,
+            flow: step.flow.as_deref(),
             argv,
             shell,
             command: quote::command_shown(&step.command),
@@ -92,12 +126,15 @@ impl<'s> StepJson<'s> {
             claimed: at_in(StepState::Running),
             started: step.started.map(time),
             ended: step.state.is_final().then(|| time(step.at)),
+            limit: step.limit.as_ref(),
             attempt: step.attempt,
             runner: step.runner,
             ending: step.ending.as_ref(),
             exit_code: step.ending.as_ref().map(Ending::shell_code),
-            policy: &step.policy,
+            policy: PolicyJson::new(&step.policy),
             attempts: None,
+            after: None,
+            dependents: None,
         }
     }
 
@@ -118,6 +155,54 @@ impl<'s> StepJson<'s> {
         self.attempts = Some(attempts.iter().map(json).collect());
         self
     }
+
+    /// Adds what it waits for, and what waits for it.
+    pub(super) const fn with_links(mut self, after: &'s [Link], dependents: &'s [StepId]) -> Self {
+        self.after = Some(after);
+        self.dependents = Some(dependents);
+        self
+    }
+}
+
+impl<'s> PolicyJson<'s> {
+    fn new(policy: &'s Policy) -> Self {
+        // Taken apart, so that no part is forgotten here.
+        let Policy {
+            on_lost,
+            grace,
+            leave_group,
+            retries,
+            backoff,
+            retry_on,
+            no_retry_on,
+            timeout,
+            kill_signal,
+            expire,
+            limits,
+            max_output,
+            vars,
+        } = policy;
+        Self {
+            on_lost: *on_lost,
+            grace_ms: *grace,
+            leave_group: *leave_group,
+            retries: *retries,
+            backoff: *backoff,
+            retry_on,
+            no_retry_on,
+            timeout_ms: *timeout,
+            kill_signal: *kill_signal,
+            expire: expire.map(time),
+            limits,
+            max_output: *max_output,
+            vars,
+        }
+    }
+}
+
+/// Returns whether a step runs and its end was asked for.
+pub(super) fn is_cancelling(step: &StepView) -> bool {
+    step.state == StepState::Running && step.cancelling
 }
 
 fn time(instant: Timestamp) -> String {

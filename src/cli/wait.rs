@@ -1,23 +1,21 @@
 //! `fairq wait`: until steps have ended.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use clap::Args;
 use serde::Serialize;
 
+use super::pace::Pace;
 use super::select::Selector;
 use super::{Context, Done, words};
-use crate::engine::Notice;
 use crate::error::Result;
 use crate::model::{Ending, ShardId, Span, StepId, StepState};
 use crate::store::sqlite::SqliteStore;
-use crate::store::{StepView, Supply as _};
+use crate::store::{Filter, Order, Read as _, StepView, Supply as _};
 
 /// Exit code where the time ran out.
 const TIMED_OUT: u8 = 124;
-/// Between two looks. A look asks each shard whether anything was written since the last one, which
-/// costs microseconds; only then are the steps read.
-const PAUSE: Duration = Duration::from_millis(20);
 
 /// Wait until steps have ended
 ///
@@ -44,103 +42,216 @@ pub(super) struct WaitArgs {
 }
 
 #[derive(Serialize)]
-struct Waited {
+struct Told<'w> {
     timed_out: bool,
-    steps: Vec<WaitedStep>,
+    steps: &'w [Stand],
 }
 
+/// Where a step stood when it was last looked at.
 #[derive(Serialize)]
-struct WaitedStep {
+pub(super) struct Stand {
     id: StepId,
     state: StepState,
+    /// As a shell would report it; `None` as long as there is none.
     exit_code: Option<i32>,
+    /// What a command exits with that waited for this step alone.
+    #[serde(skip)]
+    code: u8,
+}
+
+/// What to wait for.
+pub(super) struct Wait {
+    /// In any order, each once, at least one.
+    ids: Vec<StepId>,
+    /// Until one of them has ended, not all.
+    any: bool,
+    timeout: Option<Span>,
+    /// Whether the code is that of the one step.
+    own_code: bool,
+}
+
+impl Wait {
+    /// Waits for all of these, however long it takes. Of one step, its own code counts.
+    pub(super) fn for_all(ids: Vec<StepId>) -> Self {
+        Self {
+            own_code: ids.len() == 1,
+            ids,
+            any: false,
+            timeout: None,
+        }
+    }
+}
+
+/// What waiting came to.
+pub(super) struct Waited {
+    timed_out: bool,
+    own_code: bool,
+    steps: Vec<Stand>,
+}
+
+impl Waited {
+    /// Returns the exit code that this means.
+    pub(super) fn code(&self) -> u8 {
+        let mut ended = self.steps.iter().filter(|step| step.state.is_final());
+        match (self.timed_out, self.own_code, self.steps.as_slice()) {
+            (true, ..) => TIMED_OUT,
+            (false, true, [one]) => one.code,
+            _ => u8::from(!ended.all(|step| step.state == StepState::Succeeded)),
+        }
+    }
 }
 
 pub(super) fn run(args: &WaitArgs, context: &mut Context) -> Result<Done> {
     let store = context.store_with_steps()?;
-    let mut steps = args.select.resolve(context, &store)?;
-    let until = args
+    let own_code = matches!(args.select.ids.as_slice(), [one] if one.single().is_some());
+    let wait = Wait {
+        ids: args.select.ids(context, &store)?,
+        any: args.any,
+        timeout: args.timeout,
+        own_code,
+    };
+    let waited = until_over(&wait, context, &store)?;
+    if args.json {
+        context.screen.json(&Told {
+            timed_out: waited.timed_out,
+            steps: &waited.steps,
+        })?;
+    } else if waited.timed_out {
+        let open = waited
+            .steps
+            .iter()
+            .filter(|step| !step.state.is_final())
+            .count();
+        context.screen.talk(&format!(
+            "the time is up and {open} of {} have not ended",
+            waited.steps.len()
+        ));
+    }
+    Ok(Done::of(waited.code()))
+}
+
+/// Waits until steps are over, or the time is.
+///
+/// # Errors
+///
+/// A shard cannot be read; `NotFound` for a step that is not there, or not any more.
+pub(super) fn until_over(wait: &Wait, context: &Context, store: &SqliteStore) -> Result<Waited> {
+    let until = wait
         .timeout
         .map(|limit| context.clock.monotonic() + Duration::from(limit));
-    let mut versions = std::collections::BTreeMap::new();
-    let nobody = Notice::default();
-    let enough = |steps: &[StepView]| {
-        let mut over = steps.iter().map(|step| step.state.is_final());
-        if args.any {
-            over.any(|over| over)
-        } else {
-            over.all(|over| over)
-        }
+    let pace = Pace::new(&context.clock);
+    let mut look = Look {
+        store,
+        wait,
+        over: Vec::new(),
+        versions: BTreeMap::new(),
     };
     let mut timed_out = false;
-    while !enough(&steps) {
+    while !look.is_enough()? {
         let left = until.map(|until| until.saturating_sub(context.clock.monotonic()));
         if left.is_some_and(|left| left.is_zero()) {
             timed_out = true;
             break;
         }
-        nobody.wait(nobody.seen(), left.map_or(PAUSE, |left| left.min(PAUSE)));
-        look(&store, &mut versions, &mut steps)?;
+        pace.sleep(left);
     }
-    let code = if timed_out {
-        TIMED_OUT
-    } else {
-        code(args, &steps)
-    };
-    if args.json {
-        let steps = steps
-            .iter()
-            .map(|step| WaitedStep {
-                id: step.id,
-                state: step.state,
-                exit_code: step.ending.as_ref().map(Ending::shell_code),
-            })
-            .collect();
-        context.screen.json(&Waited { timed_out, steps })?;
-    } else if timed_out {
-        let open = steps.iter().filter(|step| !step.state.is_final()).count();
-        context.screen.talk(&format!(
-            "the time is up and {open} of {} have not ended",
-            steps.len()
-        ));
-    }
-    Ok(if code == 0 {
-        Done::Well
-    } else {
-        Done::Code(code)
+    Ok(Waited {
+        timed_out,
+        own_code: wait.own_code,
+        steps: look.all()?,
     })
 }
 
-/// Reads those steps again that have not ended and whose shard was written since the last look.
-fn look(
-    store: &SqliteStore,
-    versions: &mut std::collections::BTreeMap<ShardId, u64>,
-    steps: &mut [StepView],
-) -> Result<()> {
-    let mut changed = std::collections::BTreeSet::new();
-    let mut asked = std::collections::BTreeSet::new();
-    for step in steps.iter_mut().filter(|step| !step.state.is_final()) {
-        let shard = step.id.shard;
-        if asked.insert(shard) {
-            let version = store.version(shard)?;
-            if versions.insert(shard, version) != Some(version) {
-                changed.insert(shard);
-            }
-        }
-        if changed.contains(&shard) {
-            *step = super::show::find(store, step.id)?;
-        }
-    }
-    Ok(())
+/// Looks at steps that are waited for, and at no more of them than must be: while the first that is
+/// open has not ended, the others need not be known.
+struct Look<'l> {
+    store: &'l SqliteStore,
+    wait: &'l Wait,
+    /// The first steps, which are over.
+    over: Vec<Stand>,
+    /// The shards' versions at the last look.
+    versions: BTreeMap<ShardId, u64>,
 }
 
-/// Returns the exit code for steps that have ended.
-fn code(args: &WaitArgs, steps: &[StepView]) -> u8 {
-    let ended: Vec<&StepView> = steps.iter().filter(|step| step.state.is_final()).collect();
-    match (args.select.ids.as_slice(), ended.as_slice()) {
-        ([one], [step]) if one.single().is_some() => step_code(step),
-        (_, ended) => u8::from(!ended.iter().all(|step| step.state == StepState::Succeeded)),
+impl Look<'_> {
+    fn is_enough(&mut self) -> Result<bool> {
+        if self.wait.any {
+            return self.is_one_over();
+        }
+        while let Some(id) = self.wait.ids.get(self.over.len()) {
+            if !self.has_changed(id.shard)? {
+                return Ok(false);
+            }
+            let stand = self.stand(*id)?;
+            if !stand.state.is_final() {
+                return Ok(false);
+            }
+            self.over.push(stand);
+            // The shard has to be looked at again: for the next step it counts from the start.
+            self.versions.clear();
+        }
+        Ok(true)
     }
+
+    fn is_one_over(&mut self) -> Result<bool> {
+        let shards: BTreeSet<ShardId> = self.wait.ids.iter().map(|id| id.shard).collect();
+        let mut changed = false;
+        for shard in shards {
+            changed |= self.has_changed(shard)?;
+        }
+        if !changed {
+            return Ok(false);
+        }
+        let over = Filter {
+            ids: ranges(&self.wait.ids),
+            states: StepState::ALL
+                .into_iter()
+                .filter(|state| state.is_final())
+                .collect(),
+            order: Order::Id,
+            limit: Some(1),
+            ..Filter::default()
+        };
+        Ok(!self.store.list(&over)?.is_empty())
+    }
+
+    /// Asks whether anything was written since the last look, which costs microseconds.
+    fn has_changed(&mut self, shard: ShardId) -> Result<bool> {
+        let version = self.store.version(shard)?;
+        Ok(self.versions.insert(shard, version) != Some(version))
+    }
+
+    fn stand(&self, id: StepId) -> Result<Stand> {
+        let step = super::show::find(self.store, id)?;
+        Ok(Stand {
+            id,
+            state: step.state,
+            exit_code: step.ending.as_ref().map(Ending::shell_code),
+            code: step_code(&step),
+        })
+    }
+
+    /// Returns where all stand, those too that were not looked at.
+    fn all(mut self) -> Result<Vec<Stand>> {
+        for id in &self.wait.ids[self.over.len()..] {
+            let stand = self.stand(*id)?;
+            self.over.push(stand);
+        }
+        Ok(self.over)
+    }
+}
+
+/// Returns the ids as ranges; those that follow each other are one.
+fn ranges(ids: &[StepId]) -> Vec<(ShardId, i64, i64)> {
+    let mut ranges: Vec<(ShardId, i64, i64)> = Vec::new();
+    for id in ids {
+        let number = id.local.get();
+        match ranges.last_mut() {
+            Some((shard, _, last)) if *shard == id.shard && *last + 1 == number => *last = number,
+            _ => ranges.push((id.shard, number, number)),
+        }
+    }
+    ranges
 }
 
 /// Returns a step's own exit code.
@@ -151,5 +262,20 @@ pub(super) fn step_code(step: &StepView) -> u8 {
         // Whatever else it says, a step that did not succeed does not look as if it had.
         (_, Ok(0) | Err(_)) => 1,
         (_, Ok(code)) => code,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_that_follow_each_other_are_one_range() {
+        let ids: Vec<StepId> = ["a1", "a2", "a3", "a7", "b8", "b9"]
+            .map(|id| id.parse().unwrap())
+            .to_vec();
+        let shard = |number| ShardId::new(number).unwrap();
+        let expected = [(shard(0), 1, 3), (shard(0), 7, 7), (shard(1), 8, 9)];
+        assert_eq!(ranges(&ids), expected);
     }
 }

@@ -3,6 +3,8 @@
 //!
 //! Errors are of the kind `Usage` and name the word.
 
+use nix::sys::signal::Signal;
+
 use super::time::Zone;
 use crate::config::Settings;
 use crate::error::{Error, ErrorKind, Result};
@@ -44,6 +46,44 @@ pub fn since(text: &str, zone: &Zone, now: Timestamp) -> Result<Timestamp> {
 /// `Usage` if it is neither.
 pub fn band(text: &str, settings: &Settings) -> Result<Band> {
     settings.band(text)
+}
+
+/// Reads a signal: `TERM`, `SIGTERM` or `15`.
+///
+/// # Errors
+///
+/// `Usage` for anything else.
+pub fn signal(text: &str) -> Result<i32> {
+    let number = text
+        .parse::<i32>()
+        .ok()
+        .filter(|_| text.bytes().all(|byte| byte.is_ascii_digit()))
+        .and_then(|number| Signal::try_from(number).ok());
+    let name = text.to_ascii_uppercase();
+    let named = || {
+        let name = name.strip_prefix("SIG").unwrap_or(&name);
+        format!("SIG{name}").parse::<Signal>().ok()
+    };
+    let signal = number.or_else(named).ok_or_else(|| {
+        usage(format!("{text:?} is not a signal"))
+            .hint("write its name or number: TERM, SIGTERM, 15")
+    })?;
+    Ok(signal as i32)
+}
+
+/// Reads a whole number of things, in plain digits.
+///
+/// # Errors
+///
+/// `Usage` for anything else.
+pub fn number(text: &str) -> Result<u32> {
+    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let number = digits.then(|| text.parse().ok()).flatten();
+    number.ok_or_else(|| {
+        usage(format!(
+            "{text:?} is not a whole number that is small enough"
+        ))
+    })
 }
 
 /// Steps of one shard whose numbers follow each other; one step is a range of itself.
@@ -199,6 +239,37 @@ mod tests {
         assert_eq!(millis("now"), 86_400_000);
         for text in ["1970-01-03 00:00", "16:00", "yesterday", ""] {
             assert_eq!(read(text).unwrap_err().kind(), ErrorKind::Usage, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_signal_is_a_name_or_a_number() {
+        for text in ["TERM", "SIGTERM", "15", "term", "sigterm"] {
+            assert_eq!(signal(text).unwrap(), 15, "{text}");
+        }
+        assert_eq!(signal("USR1").unwrap(), signal("SIGUSR1").unwrap());
+        for text in [
+            "",
+            "0",
+            "-9",
+            "+9",
+            "999",
+            "９",
+            "SIG",
+            "SIGSIGTERM",
+            "NOPE",
+            "9 ",
+        ] {
+            assert_eq!(signal(text).unwrap_err().kind(), ErrorKind::Usage, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_number_is_plain_digits() {
+        assert_eq!(number("0").unwrap(), 0);
+        assert_eq!(number("4294967295").unwrap(), u32::MAX);
+        for text in ["", "-1", "+1", "1_0", "1.0", "４", "4294967296", " 1"] {
+            assert_eq!(number(text).unwrap_err().kind(), ErrorKind::Usage, "{text}");
         }
     }
 

@@ -183,6 +183,7 @@ impl<'claim> Recipe<'claim> {
             .current_dir(&claim.cwd)
             .env_clear()
             .envs(captured.filter(|(name, _)| !is_step_variable(name)))
+            .envs(&claim.policy.vars)
             .envs(step_variables(claim, capture, now))
             .process_group(0)
             .stdin(Stdio::null())

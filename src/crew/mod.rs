@@ -221,8 +221,9 @@ impl Crew {
         done.len()
     }
 
-    /// Sends a signal, by its number, to the process groups of these claims. Returns how many got it.
-    pub fn signal(&self, claims: &[(StepId, u32)], number: i32) -> usize {
+    /// Sends a signal, by its number, to the process groups of these claims. Returns the
+    /// steps that got it.
+    pub fn signal(&self, claims: &[(StepId, u32)], number: i32) -> Vec<StepId> {
         self.shared.roster.signal(claims, number)
     }
 

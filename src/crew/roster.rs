@@ -267,16 +267,19 @@ impl Roster {
         self.lock().alarms.first().map(|(at, ..)| *at)
     }
 
-    /// Sends a signal to the groups of these claims. Returns how many got it.
-    pub(super) fn signal(&self, claims: &[(StepId, u32)], number: i32) -> usize {
+    /// Sends a signal to the groups of these claims. Returns the steps that got it.
+    pub(super) fn signal(&self, claims: &[(StepId, u32)], number: i32) -> Vec<StepId> {
         let state = self.lock();
         state
             .entries
             .values()
             .filter(|entry| claims.contains(&(entry.seen.id, entry.seen.fence)))
-            .filter_map(|entry| entry.process.as_ref())
-            .filter(|process| process.signal(number))
-            .count()
+            .filter(|entry| {
+                let process = entry.process.as_ref();
+                process.is_some_and(|process| process.signal(number))
+            })
+            .map(|entry| entry.seen.id)
+            .collect()
     }
 
     /// Returns how many steps run.

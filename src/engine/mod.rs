@@ -246,9 +246,9 @@ impl Engine {
         self.stages.progress.nudge_all();
     }
 
-    /// Sends a signal, by its number, to the process groups of claims that run here. Returns how many
-    /// got it.
-    pub fn signal(&self, claims: &[(StepId, u32)], number: i32) -> usize {
+    /// Sends a signal, by its number, to the process groups of claims that run here. Returns the
+    /// steps that got it.
+    pub fn signal(&self, claims: &[(StepId, u32)], number: i32) -> Vec<StepId> {
         self.crew.signal(claims, number)
     }
 

@@ -48,6 +48,24 @@ pub enum Ending {
 }
 
 impl Ending {
+    /// Returns the end of a step that waited for `parent`, which stands there and can no longer be
+    /// what was needed; `None` if it is not kept.
+    pub fn skipped(parent: StepId, state: Option<StepState>) -> Self {
+        let became = match state {
+            Some(state @ (StepState::Succeeded | StepState::Failed)) => state.word(),
+            Some(StepState::Cancelled) => "was cancelled",
+            Some(state) => {
+                return Self::Skipped {
+                    reason: format!("{parent} is {state}"),
+                };
+            }
+            None => "is not there",
+        };
+        Self::Skipped {
+            reason: format!("{parent} {became}"),
+        }
+    }
+
     /// Returns the code that a shell would report: the exit code, 128 + the signal, 127 for a
     /// command that could not be started, 137 for one that was lost with its runner, 124 for one
     /// whose time was over, 125 for one that never ran.

@@ -173,6 +173,10 @@ pub struct Policy {
     /// How many bytes of each of its streams are kept; `None` for all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_output: Option<u64>,
+    /// Variables that it gets besides its environment, which many steps share: what tells one member
+    /// of an array from the others.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub vars: BTreeMap<String, String>,
 }
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
@@ -206,6 +210,7 @@ impl Default for Policy {
             expire: None,
             limits: BTreeMap::new(),
             max_output: None,
+            vars: BTreeMap::new(),
         }
     }
 }

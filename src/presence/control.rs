@@ -24,8 +24,6 @@ use crate::model::{RunnerId, StepId};
 const SOCKET: &str = "control";
 /// A question is a short line.
 const MOST_ASKED: usize = 64 * 1024;
-/// As many claims fit into it.
-const MOST_CLAIMS: usize = 1_000;
 /// An answer names keys and running steps.
 const MOST_ANSWERED: u64 = 64 * 1024 * 1024;
 /// How long a connection may take to ask, and an asker waits for a live runner's answer.
@@ -52,12 +50,13 @@ pub enum Question {
         /// How many.
         workers: usize,
     },
-    /// Send a signal to the process groups of claims that run there.
+    /// Send a signal to the process groups of those of these steps that it still runs under these
+    /// claims; it answers with the ids of those that were there, as `signalled`.
     Signal {
-        /// Which claims: the steps, with their fences.
-        claims: Vec<(StepId, u32)>,
+        /// Which, each with its fence.
+        steps: Vec<(StepId, u32)>,
         /// The signal's number.
-        number: i32,
+        signal: i32,
     },
 }
 
@@ -169,34 +168,6 @@ pub fn ask(runners: &Path, id: RunnerId, question: &Question) -> Result<serde_js
             format!("the runner {id} refuses: {text}"),
         )),
     }
-}
-
-/// Asks a runner to send a signal to the process groups of claims that run there. Returns how many
-/// got it; those that have ended meanwhile did not.
-///
-/// # Errors
-///
-/// As [`ask`]; `General` also for a number that is no signal.
-pub fn signal(
-    runners: &Path,
-    id: RunnerId,
-    claims: &[(StepId, u32)],
-    number: i32,
-) -> Result<usize> {
-    let mut signalled = 0;
-    // However many there are, each question stays a short line.
-    for claims in claims.chunks(MOST_CLAIMS) {
-        let question = Question::Signal {
-            claims: claims.to_vec(),
-            number,
-        };
-        let told = ask(runners, id, &question)?;
-        let count = told.get("signalled").and_then(serde_json::Value::as_u64);
-        signalled += count
-            .and_then(|count| usize::try_from(count).ok())
-            .unwrap_or(0);
-    }
-    Ok(signalled)
 }
 
 fn converse(stream: &UnixStream, answer: &Answerer, clock: &dyn Clock) -> std::io::Result<()> {

@@ -10,8 +10,10 @@
 //! *unknown* and only that. Time is passed in. Batches go in and batches come out: a backend may
 //! loop, a caller may not.
 
+mod batch;
 mod listing;
 pub mod memory;
+mod only;
 pub mod placement;
 pub mod sqlite;
 mod steer;
@@ -27,6 +29,7 @@ use crate::model::{
 use crate::stats::{Dispatch, Window};
 use crate::tally::{ShardTally, Tally};
 
+pub use only::Only;
 pub use steer::{Action, Cleaned, Edit, LimitView, Link, Pause, Paused, Retention, Steer, Steered};
 pub use view::{Arrival, Attempt, Counts, Filter, Order, ShardCounts, StepView};
 
@@ -44,14 +47,21 @@ pub trait Intake: Send + Sync {
     }
 
     /// Does as [`Self::enqueue`], and tells which steps were needless because another one of their
-    /// unique key was there. Of two steps of one unique key in a batch the second is needless.
+    /// unique key was there. The one that was last put in under a key stands for it, on whatever
+    /// shard, until it is cleaned away. Of two steps of one unique key in a batch the second is
+    /// needless; who waits for it waits for the first.
     ///
-    /// A step whose parent has ended already is due, or is over with [`Ending::Skipped`], at once.
+    /// A step waits for others first, then for its time, then for places of limits: it is stored as
+    /// held if it asks for that, else as blocked, delayed, limited or due. Of a parent that has
+    /// ended already nobody waits for news: the need is met, or the step is over with
+    /// [`Ending::Skipped`], at once, held or not. A parent may stand behind its dependents in the
+    /// batch.
     ///
     /// # Errors
     ///
-    /// As [`Self::enqueue`]; `NotFound` if a parent is not there, `Usage` if the steps of the batch
-    /// wait for each other in a circle.
+    /// As [`Self::enqueue`]; `NotFound` if a parent is not stored, `Usage` if a parent is not in the
+    /// batch, or if the steps of the batch wait for each other in a circle, which is named by their
+    /// places, counted from 1, each before the one that it waits for: `1 → 2 → 1`.
     ///
     /// [`Ending::Skipped`]: crate::model::Ending::Skipped
     fn put(&self, steps: &[NewStep], now: Timestamp) -> Result<Vec<Put>>;
@@ -106,6 +116,12 @@ pub trait Supply: Send + Sync {
     /// Makes due what has become due by `now`, ends what was not to be started any more, and
     /// returns when there will be something to do again.
     ///
+    /// What never was claimed and was to be by then fails with [`Ending::Expired`] at `now`, whether
+    /// it is due, delayed, blocked, limited or held; its dependents follow. What has limits is not
+    /// made due but waits for its places from its time on.
+    ///
+    /// [`Ending::Expired`]: crate::model::Ending::Expired
+    ///
     /// # Errors
     ///
     /// The shard could not be read or written.
@@ -128,7 +144,7 @@ pub trait Supply: Send + Sync {
     fn tally(&self, shard: ShardId) -> Result<ShardTally>;
 
     /// Returns for each wanted key its oldest due steps at this band, oldest first; fewer if there
-    /// are fewer.
+    /// are fewer, none if they are paused.
     ///
     /// # Errors
     ///
@@ -179,7 +195,8 @@ pub trait Claims: Send + Sync {
     fn holders(&self, shard: ShardId) -> Result<Vec<Lease>>;
 
     /// Takes back all steps of this shard that a dead runner holds, each as its policy says, and
-    /// records the lost tries. The caller knows that the runner is dead.
+    /// records the lost tries. One whose end somebody has asked for is cancelled instead. The caller
+    /// knows that the runner is dead.
     ///
     /// # Errors
     ///
@@ -197,18 +214,37 @@ pub trait Claims: Send + Sync {
 
 /// Lets steps go that wait for something which is not on their own shard.
 pub trait Release: Send + Sync {
-    /// Tells the dependents on other shards of what ended on this one. Whatever a crash has cut off
-    /// is done by the next call. Returns what became due.
+    /// Tells the dependents on other shards of what ended on this one, and theirs, on whatever shard,
+    /// where that ends them. Whatever a crash has cut off is done by the next call. Returns what
+    /// became due.
+    ///
+    /// Until then nothing on another shard changes because of an end on this one; dependents on the
+    /// same shard follow in the transaction that ends the step.
     ///
     /// # Errors
     ///
     /// A shard could not be read or written; what is left is told by the next call.
     fn deliver(&self, from: ShardId, now: Timestamp) -> Result<Vec<Released>>;
 
-    /// Takes back the places of limits from steps that neither run nor are due any more, and gives
-    /// free ones to steps that wait: best band first, within a band fairly among keys, within a key
+    /// Takes back the places of limits from steps that neither run nor are due any more, or have other
+    /// limits than when they got them, and gives free ones to steps that wait: best band first, within a band fairly among keys, within a key
     /// oldest first; a due step that has not started yet gives way to one of a better band. Returns
-    /// what became due.
+    /// what became due; it has been due since `now`.
+    ///
+    /// * A step gets all its places at once or none.
+    /// * Who cannot be served closes the limits that are short for it to all who come after it in
+    ///   this round, so that one that needs many places is not passed by for ever; the limits that
+    ///   it has enough of stay open. One that needs more places than a limit has closes nothing.
+    /// * A step that is paused, or that was not to be started any more, is left out. If a paused one
+    ///   is due and has places, it gives way to any step that could start, before those of worse
+    ///   bands do.
+    /// * Of steps that may give way those of the worst band do, and of these the youngest; none does
+    ///   unless the other step can start then. It waits again from `now` on.
+    /// * Fairly: each key has a pass for each limit, which rises by places / weight of the step while
+    ///   other keys wait for the same limit. The key whose head has the least pass is next (of
+    ///   several limits the highest counts), of equals the one that has waited longest. A key that
+    ///   did not wait when the last round ended starts no lower than the least of those that did:
+    ///   nobody saves turns up.
     ///
     /// # Errors
     ///
@@ -216,8 +252,9 @@ pub trait Release: Send + Sync {
     fn grant(&self, now: Timestamp) -> Result<Vec<Released>>;
 
     /// Looks whether steps wait for parents that have ended, or that never were stored, because a
-    /// process died between two shards; and sets that right. Returns what became due. Costs
-    /// O(waiting steps with parents on other shards): for the start of a runner.
+    /// process died between two shards; and sets that right. A step whose parent never was stored is
+    /// over, as if that had been cancelled. Returns what became due. Costs O(waiting steps with parents on
+    /// other shards): for the start of a runner.
     ///
     /// # Errors
     ///
@@ -234,6 +271,10 @@ pub trait Settle: Send + Sync {
     /// one answer for each, from whatever thread. Returns before that; settlements of many callers
     /// are grouped into one transaction. On an error nothing was written, and the caller may try
     /// again with the same settlements.
+    ///
+    /// A step whose end somebody has asked for is cancelled, whatever the verdict, with the ending of
+    /// this try. What follows from an end on the same shard happens in the same transaction, as of
+    /// the instant at which the try ended.
     fn settle(&self, shard: ShardId, settlements: std::sync::Arc<[Settlement]>, after: AfterSettle);
 }
 
@@ -261,14 +302,15 @@ pub trait Read: Send + Sync {
     /// A shard could not be read.
     fn find(&self, filter: &Filter) -> Result<Vec<StepId>>;
 
-    /// Returns what this step waits for or has waited for, in the order of the parents' ids.
+    /// Returns what this step waits for or has waited for, in the order of the parents' ids, of one
+    /// parent in the order of the needs.
     ///
     /// # Errors
     ///
     /// A shard could not be read.
     fn parents(&self, id: StepId) -> Result<Vec<Link>>;
 
-    /// Returns the steps that wait for this one, in the order of their ids.
+    /// Returns the steps that wait for this one now, blocked or held, in the order of their ids.
     ///
     /// # Errors
     ///
@@ -282,7 +324,8 @@ pub trait Read: Send + Sync {
     /// A shard could not be read.
     fn pauses(&self) -> Result<Vec<Paused>>;
 
-    /// Returns every limit that was set or that a step waits for or holds a place of, by name.
+    /// Returns every limit that was set or that a step waits for or holds a place of, by name. A step
+    /// that waits for several limits counts for the one that it was last seen to wait for.
     ///
     /// # Errors
     ///

@@ -18,6 +18,11 @@ pub trait Steer: Send + Sync {
     /// of one shard are changed in portions of bounded size, each a transaction: after a crash the
     /// same call does the rest.
     ///
+    /// Dependents of what ends follow on its shard at once; those on others are told by
+    /// [`Release::deliver`], which the caller calls for every shard that it changed.
+    ///
+    /// [`Release::deliver`]: super::Release::deliver
+    ///
     /// # Errors
     ///
     /// A shard could not be written; portions before that are done.
@@ -49,7 +54,8 @@ pub trait Steer: Send + Sync {
     /// Forgets some steps of a shard that are over, oldest numbers first, with all that is kept of
     /// them but the files of their outputs, whose paths it returns. A bounded number: to be called
     /// until [`Cleaned::done`]. A step that another one which is not over waits for or has waited
-    /// for stays.
+    /// for stays. A number is not used again, and a unique key for which only a forgotten step stood
+    /// is free.
     ///
     /// # Errors
     ///
@@ -60,16 +66,26 @@ pub trait Steer: Send + Sync {
 /// Something to do to a step.
 #[derive(Clone, Debug)]
 pub enum Action {
-    /// End it: what waits is over at once; of what runs it is noted, for its runner to see.
+    /// End it: what waits is over at once, with [`Ending::Cancelled`]; of what runs it is noted, for
+    /// its runner to see, as often as it is asked. What is over is refused.
+    ///
+    /// [`Ending::Cancelled`]: crate::model::Ending::Cancelled
     Cancel,
-    /// Let it wait until it is released. What runs cannot be held.
+    /// Let it wait until it is released: what is due, delayed, blocked or limited. Its time is kept,
+    /// its places are not. It still follows its parents: one whose need can never be met is over.
     Hold,
-    /// Let a held step go where it belongs: due, or delayed, blocked, limited.
+    /// Let a held step go where it belongs: blocked, delayed, limited or due.
     Release,
-    /// Let a failed or cancelled step be tried again, its tries counted from the start; what was
-    /// recorded stays.
+    /// Let a failed or cancelled step be tried again at once, its tries counted from the start; what
+    /// was recorded stays. What it waits for is judged anew by where its parents stand now; of one
+    /// that is not kept any more it holds what was known. If a need can never be met, it is refused:
+    /// the parent is to be tried again before, or in the same call, in whatever order. Dependents
+    /// that followed from its end stay where they are. `Policy::expire` is forgotten where its time
+    /// has come; unique keys are not looked at.
     Retry,
-    /// Change what was asked for, as long as it waits.
+    /// Change what was asked for, as long as it waits, in whatever state. A due or limited step stays
+    /// so with its age and its places, unless its time or its limits change: then it goes where it
+    /// belongs. What is held stays held, what is blocked blocked.
     Edit(Edit),
 }
 

@@ -9,7 +9,9 @@ use fairq::model::{
 };
 use fairq::store::{Attempt, Output};
 
-use super::{ONLY, Open, START, World, at, give_back, lost_step, over, runner, step, success};
+use super::{
+    ONLY, Open, START, World, at, give_back, lost_step, over, recorded, runner, step, success,
+};
 
 /// Everything about a step that a settlement could change, to be compared whole.
 fn picture(world: &World, id: StepId) -> String {
@@ -79,7 +81,7 @@ pub(crate) fn a_verdict_ends_the_step(open: Open) {
         let id = world.put_one(step("a"));
         let claim = world.take(id);
         let settled = world.settle(over(&claim, ending.clone(), verdict));
-        assert_eq!(settled, Settled::Recorded);
+        assert_eq!(settled, recorded(state));
         let view = world.view(id);
         assert_eq!((view.state, view.ending), (state, Some(ending)));
         assert_eq!((view.attempt, view.fence, view.runner), (1, 1, None));
@@ -95,7 +97,7 @@ pub(crate) fn a_step_given_back_is_as_it_was(open: Open) {
     let world = World::new(open, 1);
     let id = world.put_one(step("a"));
     let claim = world.take(id);
-    assert_eq!(world.settle(give_back(&claim)), Settled::Recorded);
+    assert_eq!(world.settle(give_back(&claim)), recorded(StepState::Ready));
     let view = world.view(id);
     assert_eq!((view.state, view.at), (StepState::Ready, START));
     assert_eq!((view.attempt, view.fence, view.runner), (0, 1, None));
@@ -106,10 +108,14 @@ pub(crate) fn a_step_given_back_is_as_it_was(open: Open) {
 
 pub(crate) fn a_second_settlement_is_fenced(open: Open) {
     let world = World::new(open, 1);
-    for first in [success, give_back] {
+    let firsts = [
+        (success as fn(&Claim) -> Settlement, StepState::Succeeded),
+        (give_back, StepState::Ready),
+    ];
+    for (first, state) in firsts {
         let id = world.put_one(step("a"));
         let claim = world.take(id);
-        assert_eq!(world.settle(first(&claim)), Settled::Recorded);
+        assert_eq!(world.settle(first(&claim)), recorded(state));
         let before = picture(&world, id);
         for second in [success, give_back] {
             assert_eq!(world.settle(second(&claim)), Settled::Fenced);
@@ -135,7 +141,10 @@ pub(crate) fn a_late_settlement_changes_nothing(open: Open) {
             before = picture(&world, id);
             assert_eq!(settle_late(), Settled::Fenced);
             assert_eq!(picture(&world, id), before);
-            assert_eq!(world.settle(success(&current)), Settled::Recorded);
+            assert_eq!(
+                world.settle(success(&current)),
+                recorded(StepState::Succeeded)
+            );
         }
     }
 }
@@ -155,7 +164,10 @@ pub(crate) fn a_settlement_of_another_runner_is_fenced(open: Open) {
     unknown.id.local = fairq::model::LocalId::new(99);
     assert_eq!(world.settle(success(&unknown)), Settled::Fenced);
     assert_eq!(picture(&world, id), before);
-    assert_eq!(world.settle(success(&claim)), Settled::Recorded);
+    assert_eq!(
+        world.settle(success(&claim)),
+        recorded(StepState::Succeeded)
+    );
 }
 
 pub(crate) fn each_of_a_batch_gets_its_own_answer(open: Open) {
@@ -170,8 +182,13 @@ pub(crate) fn each_of_a_batch_gets_its_own_answer(open: Open) {
         success(&claims[0]),
     ];
     let settled = world.try_settle(ONLY, batch).unwrap();
-    let (recorded, fenced) = (Settled::Recorded, Settled::Fenced);
-    assert_eq!(settled, [recorded, fenced, recorded, fenced]);
+    let answers = [
+        recorded(StepState::Succeeded),
+        Settled::Fenced,
+        recorded(StepState::Ready),
+        Settled::Fenced,
+    ];
+    assert_eq!(settled, answers);
     let states: Vec<StepState> = ids.iter().map(|id| world.state(*id)).collect();
     let expected = [StepState::Succeeded, StepState::Succeeded, StepState::Ready];
     assert_eq!(states, expected);

@@ -23,6 +23,8 @@ const CRATES: &[(&str, &[&str])] = &[
     ("r2d2_sqlite", &["store/sqlite/"]),
     ("scheduled_thread_pool", &["store/sqlite/"]),
     ("clap", &["cli/"]),
+    ("clap_complete", &["cli/pages.rs"]),
+    ("clap_mangen", &["cli/pages.rs"]),
     ("comfy_table", &["cli/"]),
     ("ctrlc", &["cli/run.rs"]),
     ("loom", &["sync.rs"]),

@@ -198,10 +198,10 @@ fn a_signal_reaches_the_claims_that_it_is_for() {
     works.start(3);
     works.notes.hanging.wait_for(|count| *count == 3);
     let claims = [(ids[0], 1), (ids[1], 2), ("z9".parse().unwrap(), 1)];
-    assert_eq!(works.engine().signal(&claims, 10), 1);
+    assert_eq!(works.engine().signal(&claims, 10).len(), 1);
     works.wait_until_settled(ids[0]);
     assert_eq!(works.endings(ids[0]), [Ending::Signalled { signal: 10 }]);
-    assert_eq!(works.engine().signal(&claims, 10), 0);
+    assert_eq!(works.engine().signal(&claims, 10).len(), 0);
     works.engine().drain();
     works.engine().end_steps(Force::Ask);
     works.stop();
@@ -273,7 +273,7 @@ fn a_successor_starts_without_a_cycle() {
     works.notes.hanging.wait_for(|count| *count == 1);
     works.store.faults.fetch.store(true, Ordering::SeqCst);
     let first = works.notes.ran.lock().unwrap()[0];
-    assert_eq!(works.engine().signal(&[(first, 1)], 15), 1);
+    assert_eq!(works.engine().signal(&[(first, 1)], 15), [first]);
     let until = works.clock.monotonic() + crate::works::DEADLINE;
     while works.times_run().len() <= chain {
         assert!(

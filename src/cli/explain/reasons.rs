@@ -4,6 +4,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::scene::{Live, Place, Rival, Scene};
+use super::waits;
 use crate::cli::render::number;
 use crate::model::{Ending, OnLost, ShardId, StepId, StepState, Timestamp};
 use crate::store::{Attempt, StepView};
@@ -22,7 +23,7 @@ pub(super) struct Reason {
 }
 
 impl Reason {
-    fn new(
+    pub(super) fn new(
         code: &'static str,
         sentence: String,
         changes: impl Into<String>,
@@ -47,7 +48,9 @@ pub(super) fn all(
     let mut reasons = Vec::new();
     match step.state {
         StepState::Held => reasons.push(held(step, attempts)),
-        StepState::Delayed => reasons.push(delayed(step, scene.now, time)),
+        StepState::Delayed => reasons.push(delayed(step, attempts, scene.now, &time)),
+        StepState::Blocked => reasons.push(waits::blocked(scene)),
+        StepState::Limited => reasons.extend(waits::limited(step, scene)),
         StepState::Ready => {
             if !scene.rivals.is_empty() {
                 reasons.push(outranked(step, &scene.rivals));
@@ -56,13 +59,9 @@ pub(super) fn all(
                 reasons.extend(behind(step, place));
             }
         }
-        StepState::Blocked
-        | StepState::Limited
-        | StepState::Running
-        | StepState::Succeeded
-        | StepState::Failed
-        | StepState::Cancelled => {}
+        StepState::Running | StepState::Succeeded | StepState::Failed | StepState::Cancelled => {}
     }
+    reasons.extend(waits::paused(scene, &time));
     // Another shard that cannot be read is none of its reasons, though it may hide some.
     let unreadable = scene
         .unreadable
@@ -86,22 +85,35 @@ fn held(step: &StepView, attempts: &[Attempt]) -> Reason {
     let lost = lost.filter(|_| step.policy.on_lost == OnLost::Hold);
     let why = match lost {
         Some(last) => format!("it is held because runner {} was lost with it", last.runner),
-        None => "it is held, as its enqueue asked".to_owned(),
+        None => "it is held, by its enqueue or by fairq hold".to_owned(),
     };
     Reason::new(
         "held",
         why,
-        "it is enqueued anew without a hold: this fairq releases none",
+        format!("somebody releases it: fairq release {}", step.id),
         json!({ "lost_with": lost.map(|last| last.runner) }),
     )
 }
 
-fn delayed(step: &StepView, now: Timestamp, time: impl Fn(Timestamp) -> String) -> Reason {
+fn delayed(
+    step: &StepView,
+    attempts: &[Attempt],
+    now: Timestamp,
+    time: &impl Fn(Timestamp) -> String,
+) -> Reason {
     let due = time(step.at);
-    let evidence = json!({ "due": step.at.to_string(), "left_ms": step.at.since(now).millis() });
+    let failed = attempts.last().filter(|_| step.attempt > 0);
+    let evidence = json!({ "due": step.at.to_string(), "left_ms": step.at.since(now).millis(),
+                           "tries": step.attempt, "retries": step.policy.retries,
+                           "last": failed.map(|last| &last.ending) });
     if step.at > now {
         let left = step.at.since(now);
-        let sentence = format!("it is not due before {due}, which is in {left}");
+        let mut sentence = format!("it is not due before {due}, which is in {left}");
+        if let Some(last) = failed {
+            let (next, most) = (step.attempt + 1, step.policy.retries + 1);
+            let ending = &last.ending;
+            sentence = format!("{sentence}: try {next} of {most}, as the last one ended: {ending}");
+        }
         Reason::new("delayed", sentence, "the time comes", evidence)
     } else {
         let sentence = format!("it fell due at {due}, and no runner has looked since");
@@ -110,7 +122,7 @@ fn delayed(step: &StepView, now: Timestamp, time: impl Fn(Timestamp) -> String) 
 }
 
 /// Joins parts as people do: `a`, `a and b`, `a, b and c`.
-pub(super) fn joined(parts: &[String]) -> String {
+pub(in crate::cli) fn joined(parts: &[String]) -> String {
     match parts {
         [] => String::new(),
         [only] => only.clone(),

@@ -11,11 +11,13 @@ use crate::model::{Band, FairnessKey, RunnerId, ShardId, StepId, StepState, Time
 use crate::planner::Merged;
 use crate::presence;
 use crate::presence::control::{Question, ask};
-use crate::store::{ShardCounts, StepView, Store};
+use crate::store::{Filter, LimitView, Link, Order, Paused, ShardCounts, StepView, Store};
 use crate::tally::{ShardTally, TallyBoard};
 
 /// Steps before one of its key are counted up to here.
 pub(super) const MOST_AHEAD: u32 = 10_000;
+/// Steps that wait for limits are looked at up to here.
+const MOST_LIMITED: usize = 10_000;
 
 /// Due steps of one band better than the step's.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -77,8 +79,17 @@ pub(super) struct Busy {
     pub(super) pid: Option<u32>,
 }
 
+/// Who is given places of a limit before a step.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Queue {
+    /// How many of better bands, and of the step's key in its own.
+    pub(super) before: BTreeMap<Band, u64>,
+    /// Whether not all that wait were counted.
+    pub(super) cut: bool,
+}
+
 /// Everything that has a say in when a waiting step runs.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Scene {
     pub(super) now: Timestamp,
     pub(super) rivals: Vec<Rival>,
@@ -87,6 +98,12 @@ pub(super) struct Scene {
     pub(super) runners: Vec<Live>,
     /// The shards that could not be read, and why.
     pub(super) unreadable: Vec<(ShardId, String)>,
+    /// What it waits for, or has waited for.
+    pub(super) parents: Vec<Link>,
+    /// The pauses that cover it.
+    pub(super) pauses: Vec<Paused>,
+    /// The limits that it names, and who waits for each before it; of a limited step.
+    pub(super) limits: Vec<(LimitView, Queue)>,
 }
 
 impl Scene {
@@ -97,23 +114,37 @@ impl Scene {
         runners: &Path,
         now: Timestamp,
     ) -> Result<Self> {
+        // What cannot be read of these is on a shard that is named as unreadable below.
+        let all_pauses = store.pauses().unwrap_or_default();
+        let starts =
+            |band, key: &FairnessKey| !all_pauses.iter().any(|it| it.what.covers(band, key));
+        let own = all_pauses.iter();
+        let own = own.filter(|it| it.what.covers(step.band, &step.key));
         let mut scene = Self {
             now,
-            rivals: Vec::new(),
-            place: None,
             runners: live(runners)?,
-            unreadable: Vec::new(),
+            parents: store.parents(step.id).unwrap_or_default(),
+            pauses: own.cloned().collect(),
+            ..Self::default()
         };
         let mut rivals: BTreeMap<Band, Vec<(ShardId, u64)>> = BTreeMap::new();
         let mut board = TallyBoard::default();
         for shard in ShardId::first(store.shard_count()) {
-            let looked = store
-                .counts(shard)
-                .and_then(|counts| Ok((counts, store.tally_at(shard, step.band)?)));
+            let looked = store.counts(shard).and_then(|counts| {
+                let better = better_than(step.band, &counts);
+                let better = if all_pauses.is_empty() {
+                    better
+                } else {
+                    not_paused(store, shard, &better, &starts)?
+                };
+                Ok((better, store.tally_at(shard, step.band)?))
+            });
             match looked {
-                Ok((counts, tallies)) => {
-                    better_than(step.band, &counts)
+                Ok((better, mut tallies)) => {
+                    better
+                        .into_iter()
                         .for_each(|(band, due)| rivals.entry(band).or_default().push((shard, due)));
+                    tallies.retain(|tally| starts(step.band, &tally.key));
                     board.report(shard, Arc::new(ShardTally::new(step.band, tallies)), now);
                 }
                 Err(error) => scene.unreadable.push((shard, error.to_string())),
@@ -130,15 +161,75 @@ impl Scene {
             // By the planner's own code, so that what is said of shares is what is planned by.
             scene.place = place(step, &Merged::of(&board), ahead);
         }
+        if step.state == StepState::Limited {
+            scene.limits = limits(step, store)?;
+        }
         Ok(scene)
     }
 }
 
-fn better_than(band: Band, counts: &ShardCounts) -> impl Iterator<Item = (Band, u64)> {
+/// Returns which better bands have due steps on a shard, paused ones included, and how many.
+fn better_than(band: Band, counts: &ShardCounts) -> Vec<(Band, u64)> {
     let better = counts.ready.range(..band);
     better
         .filter(|(_, due)| **due > 0)
         .map(|(band, due)| (*band, *due))
+        .collect()
+}
+
+/// Returns the same without steps that a pause keeps from starting: they are in nobody's way.
+fn not_paused(
+    store: &dyn Store,
+    shard: ShardId,
+    bands: &[(Band, u64)],
+    starts: &impl Fn(Band, &FairnessKey) -> bool,
+) -> Result<Vec<(Band, u64)>> {
+    let mut left = Vec::new();
+    for (band, _) in bands {
+        let tallies = store.tally_at(shard, *band)?;
+        let due = tallies.iter().filter(|tally| starts(*band, &tally.key));
+        let due: u64 = due.map(|tally| u64::from(tally.count)).sum();
+        if due > 0 {
+            left.push((*band, due));
+        }
+    }
+    Ok(left)
+}
+
+/// Returns the limits that a step names, with those that wait for each before it.
+fn limits(step: &StepView, store: &dyn Store) -> Result<Vec<(LimitView, Queue)>> {
+    let mut limits = store.limits()?;
+    limits.retain(|limit| step.policy.limits.contains_key(&limit.name));
+    let waiting = store.list(&Filter {
+        states: vec![StepState::Limited],
+        order: Order::Id,
+        limit: Some(MOST_LIMITED),
+        ..Filter::default()
+    })?;
+    let is_before = |other: &StepView| {
+        let of_key = other.band == step.band && other.key == step.key;
+        other.band < step.band || of_key && (other.at, other.id) < (step.at, step.id)
+    };
+    let queue = |limit: &LimitView| {
+        let mut queue = Queue {
+            cut: waiting.len() == MOST_LIMITED,
+            ..Queue::default()
+        };
+        let same = waiting
+            .iter()
+            .filter(|other| other.policy.limits.contains_key(&limit.name));
+        for other in same.filter(|other| is_before(other)) {
+            *queue.before.entry(other.band).or_default() += 1;
+        }
+        queue
+    };
+    Ok(limits
+        .into_iter()
+        .map(|limit| {
+            let queue = queue(&limit);
+            (limit, queue)
+        })
+        .collect())
 }
 
 fn place(step: &StepView, merged: &Merged, ahead: u32) -> Option<Place> {

@@ -30,6 +30,8 @@ pub struct Screen {
     width: Option<u16>,
     paint: Paint,
     talk_paint: Paint,
+    /// The width of the line that stands in the talk, where that is a terminal.
+    standing: Option<usize>,
     closed: bool,
 }
 
@@ -57,6 +59,7 @@ impl Screen {
             width: terminal.then_some(width),
             paint: Paint::decide(choice, around, terminal),
             talk_paint: Paint::decide(choice, around, stderr.is_terminal()),
+            standing: stderr.is_terminal().then_some(0),
             data: Box::new(io::BufWriter::new(stdout)),
             talk: Box::new(stderr),
             closed: false,
@@ -76,6 +79,7 @@ impl Screen {
             width,
             paint,
             talk_paint: paint,
+            standing: None,
             closed: false,
         }
     }
@@ -211,6 +215,17 @@ impl Screen {
         self.say(&format!("{line}\n"));
     }
 
+    /// Says how far something long has come, in one line that stands until the next thing is said;
+    /// nothing unless a terminal shows the talk.
+    pub fn progress(&mut self, line: &str) {
+        if let Some(standing) = self.standing {
+            let width = text::width(line);
+            let rest = standing.saturating_sub(width);
+            self.say(&format!("\r{line}{:rest$}", ""));
+            self.standing = Some(width);
+        }
+    }
+
     /// Tells the person what went wrong, why, and what to do. Each part may hold text of users: it
     /// is made safe here.
     pub fn error(&mut self, error: &Error) {
@@ -241,7 +256,16 @@ impl Screen {
         if !self.closed {
             self.data.flush().ok();
         }
+        // What stands is written over first. No escape for that: a dumb terminal knows none.
+        let width = self.standing.unwrap_or(0);
+        let over = if width > 0 && !message.starts_with('\r') {
+            self.standing = Some(0);
+            format!("\r{:width$}\r", "")
+        } else {
+            String::new()
+        };
         // In one write, so that lines of several processes do not mix.
+        let message = format!("{over}{message}");
         self.talk.write_all(message.as_bytes()).ok();
         self.talk.flush().ok();
     }

@@ -3,8 +3,14 @@
 //! It forgets all with the process and counts by walking, so it is for tests and simulations; other
 //! backends are held against it.
 
-mod pending;
+mod contents;
+mod index;
+mod limits;
+mod links;
+mod look;
 mod shard;
+mod steer;
+mod step;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -12,17 +18,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::error::{Context as _, Error, ErrorKind, Result};
 use crate::model::{
-    Band, Candidate, Captured, Claim, FairnessKey, LocalId, LostRun, NewStep, RunnerId, Settlement,
-    ShardId, StepId, Stream, Timestamp,
+    Band, Candidate, Captured, Claim, FairnessKey, LimitName, LocalId, LostRun, NewStep, Released,
+    RunnerId, Settlement, ShardId, StepId, Stream, Timestamp,
 };
 use crate::stats::{Dispatch, Window};
 use crate::tally::{ShardTally, Tally};
 
 use super::placement::{Placement, Placer};
 use super::{
-    AfterSettle, Arrival, Attempt, Claims, Filter, Intake, Lease, LimitView, Link, Output, Paused,
-    Put, Read, Settle, ShardCounts, StepView, Store, Supply, Want,
+    Action, AfterSettle, Arrival, Attempt, Claims, Cleaned, Filter, Intake, Lease, LimitView, Link,
+    Output, Pause, Paused, Put, Read, Release, Retention, Settle, ShardCounts, Steer, Steered,
+    StepView, Store, Supply, Want,
 };
+use contents::Contents;
 use shard::Shard;
 
 /// A store in memory. Threads may share it; one lock makes each call a whole.
@@ -30,18 +38,18 @@ use shard::Shard;
 pub struct MemoryStore {
     placer: Placer,
     outputs: Option<PathBuf>,
-    shards: Mutex<Vec<Shard>>,
+    contents: Mutex<Contents>,
 }
 
 impl MemoryStore {
     /// Returns an empty store of so many shards, brought into 1..=[`ShardId::MAX_SHARDS`].
     pub fn new(shards: u8, placement: Placement) -> Self {
         let placer = Placer::new(placement, shards, 0);
-        let shards = ShardId::first(placer.shards()).map(Shard::new).collect();
+        let contents = Mutex::new(Contents::new(placer.shards()));
         Self {
             placer,
             outputs: None,
-            shards: Mutex::new(shards),
+            contents,
         }
     }
 
@@ -52,37 +60,41 @@ impl MemoryStore {
         self
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Shard>> {
-        self.shards.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Contents> {
+        self.contents.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks or changes the contents for a shard that is there.
+    fn with<T>(&self, shard: ShardId, act: impl FnOnce(&mut Contents) -> T) -> Result<T> {
+        let mut contents = self.lock();
+        let count = contents.shards.len();
+        if shard.index() < count {
+            return Ok(act(&mut contents));
+        }
+        let what = format!("there is no shard {shard}: the store has {count}, from 0");
+        Err(Error::new(ErrorKind::NotFound, what))
     }
 
     /// Asks or changes one shard.
     fn on<T>(&self, shard: ShardId, act: impl FnOnce(&mut Shard) -> T) -> Result<T> {
-        let mut shards = self.lock();
-        let count = shards.len();
-        shards.get_mut(shard.index()).map(act).ok_or_else(|| {
-            let what = format!("there is no shard {shard}: the store has {count}, from 0");
-            Error::new(ErrorKind::NotFound, what)
-        })
+        self.with(shard, |contents| act(&mut contents.shards[shard.index()]))
     }
 }
 
 impl Intake for MemoryStore {
-    fn pour(
-        &self,
-        keys: &BTreeSet<FairnessKey>,
-        steps: &mut dyn Iterator<Item = Result<NewStep>>,
-        _: Timestamp,
-    ) -> Result<Vec<StepId>> {
-        pending::pour(keys, steps)
+    fn put(&self, steps: &[NewStep], now: Timestamp) -> Result<Vec<Put>> {
+        self.lock().put(steps, &self.placer, now)
     }
 
-    fn put(&self, steps: &[NewStep], now: Timestamp) -> Result<Vec<Put>> {
-        let mut shards = self.lock();
-        let ids = steps
-            .iter()
-            .map(|step| shards[self.placer.place(&step.key).index()].insert(step, now));
-        Ok(ids.map(Put::New).collect())
+    fn pour(
+        &self,
+        _: &BTreeSet<FairnessKey>,
+        steps: &mut dyn Iterator<Item = Result<NewStep>>,
+        now: Timestamp,
+    ) -> Result<Vec<StepId>> {
+        // All of them are in memory in the end.
+        let steps = steps.collect::<Result<Vec<NewStep>>>()?;
+        self.enqueue(&steps, now)
     }
 
     fn place(&self, key: &FairnessKey) -> ShardId {
@@ -138,8 +150,54 @@ impl Claims for MemoryStore {
         self.on(shard, |shard| shard.reclaim(dead, now))
     }
 
-    fn wishes(&self, _: ShardId, _: RunnerId) -> Result<Vec<(LocalId, u32)>> {
-        Ok(Vec::new())
+    fn wishes(&self, shard: ShardId, runner: RunnerId) -> Result<Vec<(LocalId, u32)>> {
+        self.on(shard, |shard| shard.wishes(runner))
+    }
+}
+
+impl Release for MemoryStore {
+    fn deliver(&self, from: ShardId, now: Timestamp) -> Result<Vec<Released>> {
+        self.with(from, |contents| contents.deliver(from, now))
+    }
+
+    fn grant(&self, now: Timestamp) -> Result<Vec<Released>> {
+        Ok(self.lock().grant(now))
+    }
+
+    fn mend(&self, now: Timestamp) -> Result<Vec<Released>> {
+        Ok(self.lock().mend(now))
+    }
+}
+
+impl Steer for MemoryStore {
+    fn steer(&self, ids: &[StepId], action: &Action, now: Timestamp) -> Result<Vec<Steered>> {
+        Ok(self.lock().steer(ids, action, now))
+    }
+
+    fn pause(&self, what: &Pause, now: Timestamp) -> Result<()> {
+        let mut contents = self.lock();
+        let shards = contents.shards.iter_mut();
+        shards.for_each(|shard| shard.pause(what, now));
+        Ok(())
+    }
+
+    fn resume(&self, what: &Pause) -> Result<bool> {
+        let mut contents = self.lock();
+        let shards = contents.shards.iter_mut();
+        let resumed: Vec<bool> = shards.map(|shard| shard.resume(what)).collect();
+        Ok(resumed.contains(&true))
+    }
+
+    fn set_limit(&self, name: &LimitName, places: Option<u32>) -> Result<Option<u32>> {
+        let set = &mut self.lock().limits.set;
+        Ok(match places {
+            Some(places) => set.insert(name.clone(), places),
+            None => set.remove(name),
+        })
+    }
+
+    fn clean(&self, shard: ShardId, retention: &Retention) -> Result<Cleaned> {
+        self.with(shard, |contents| contents.clean(shard, retention))
     }
 }
 
@@ -161,6 +219,7 @@ impl Read for MemoryStore {
     fn list(&self, filter: &Filter) -> Result<Vec<StepView>> {
         let mut steps: Vec<StepView> = self
             .lock()
+            .shards
             .iter()
             .flat_map(Shard::views)
             .filter(|step| filter.matches(step))
@@ -183,20 +242,20 @@ impl Read for MemoryStore {
         Ok(ids)
     }
 
-    fn parents(&self, _: StepId) -> Result<Vec<Link>> {
-        Ok(Vec::new())
+    fn parents(&self, id: StepId) -> Result<Vec<Link>> {
+        self.with(id.shard, |contents| contents.parents(id))
     }
 
-    fn dependents(&self, _: StepId) -> Result<Vec<StepId>> {
-        Ok(Vec::new())
+    fn dependents(&self, id: StepId) -> Result<Vec<StepId>> {
+        self.with(id.shard, |contents| contents.dependents(id))
     }
 
     fn pauses(&self) -> Result<Vec<Paused>> {
-        Ok(Vec::new())
+        Ok(self.lock().shards[0].pauses.clone())
     }
 
     fn limits(&self) -> Result<Vec<LimitView>> {
-        Ok(Vec::new())
+        Ok(self.lock().limits())
     }
 
     fn attempts(&self, id: StepId) -> Result<Vec<Attempt>> {

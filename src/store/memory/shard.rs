@@ -1,187 +1,224 @@
-//! One shard in memory: its steps, where each stands, and the moves between.
+//! One shard in memory: its steps, and what a runner does with them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Bound;
 
+use super::index::Index;
+use super::step::{Heard, Over, Run, Stand, Step, Try};
 use crate::model::{
-    Band, Candidate, Captured, Claim, Due, Ending, FairnessKey, Finished, LocalId, LostRun,
-    NewStep, OnLost, Recorded, RunnerId, Settled, Settlement, ShardId, StepId, StepState, Stream,
+    Band, Candidate, Captured, Claim, Ending, FairnessKey, Finished, LocalId, LostRun, NewStep,
+    OnLost, Recorded, Released, RunnerId, Settled, Settlement, ShardId, StepId, StepState,
     Timestamp, Verdict,
 };
-use crate::stats::{Dispatch, Outcome, Window};
-use crate::store::{Arrival, Attempt, Lease, ShardCounts, StepView, Want};
-use crate::tally::{ShardTally, Tally};
+use crate::store::{Lease, Pause, Paused};
 
-/// Where a step stands, with what is known only there.
-#[derive(Clone, Copy, Debug)]
-enum Stand {
-    Ready { since: Timestamp },
-    Delayed { due: Timestamp },
-    Held,
-    Running(Run),
-    Over { state: StepState, ended: Timestamp },
+/// What followed from a change, for those who must know of it.
+#[derive(Debug, Default)]
+pub(super) struct News {
+    /// What became due.
+    pub(super) released: Vec<Released>,
+    /// Whether other shards, or steps that wait for places, have yet to be told.
+    pub(super) tell: bool,
 }
 
-/// Who runs a step.
-#[derive(Clone, Copy, Debug)]
-struct Run {
-    runner: RunnerId,
-    since: Timestamp,
-    claimed: Timestamp,
-    until: Timestamp,
-}
-
+/// What a step of another shard has yet to be told.
 #[derive(Debug)]
-struct Step {
-    asked: NewStep,
-    created: Timestamp,
-    stand: Stand,
-    attempt: u32,
-    fence: u32,
-    tries: Vec<Try>,
+pub(super) struct Letter {
+    pub(super) child: StepId,
+    pub(super) parent: StepId,
+    pub(super) state: StepState,
 }
 
-#[derive(Debug)]
-struct Try {
-    attempt: Attempt,
-    stdout: Captured,
-    stderr: Captured,
-}
-
-/// One shard's steps. `ready` and `delayed` repeat what `steps` says; [`Shard::put`] alone writes
-/// any of the three.
+/// One shard's steps.
 #[derive(Debug)]
 pub(super) struct Shard {
-    id: ShardId,
-    steps: BTreeMap<LocalId, Step>,
-    ready: BTreeSet<(Band, FairnessKey, LocalId)>,
-    delayed: BTreeSet<(Timestamp, LocalId)>,
+    pub(super) id: ShardId,
+    pub(super) steps: BTreeMap<LocalId, Step>,
+    pub(super) index: Index,
+    pub(super) outbox: Vec<Letter>,
+    /// The same on every shard.
+    pub(super) pauses: Vec<Paused>,
+    next: i64,
     version: u64,
 }
 
 impl Shard {
-    pub(super) const fn new(id: ShardId) -> Self {
+    pub(super) fn new(id: ShardId) -> Self {
         Self {
             id,
             steps: BTreeMap::new(),
-            ready: BTreeSet::new(),
-            delayed: BTreeSet::new(),
+            index: Index::default(),
+            outbox: Vec::new(),
+            pauses: Vec::new(),
+            next: 1,
             version: 0,
         }
     }
 
-    /// Stores a new step. What was due before it came is due since it came.
+    /// Stores a new step, held until it is let in: what it waits for may not be stored yet.
     pub(super) fn insert(&mut self, asked: &NewStep, now: Timestamp) -> StepId {
-        let last = self.steps.last_key_value().map_or(0, |(id, _)| id.get());
-        let id = LocalId::new(last + 1);
+        let id = LocalId::new(self.next);
+        self.next += 1;
         let step = Step {
             asked: asked.clone(),
             created: now,
-            stand: Stand::Held,
+            stand: Stand::Held { due: None },
             attempt: 0,
             fence: 0,
             tries: Vec::new(),
+            edges: BTreeMap::new(),
+            children: BTreeSet::new(),
         };
+        self.index.add(id, &step);
         self.steps.insert(id, step);
-        let stand = match asked.due {
-            Due::At(due) if due > now => Stand::Delayed { due },
-            Due::Now | Due::At(_) => Stand::Ready { since: now },
-            Due::Held => Stand::Held,
-        };
-        self.put(id, stand);
+        self.touch();
         StepId::new(self.id, id)
     }
 
-    /// Moves a step that exists to another stand.
-    fn put(&mut self, id: LocalId, stand: Stand) {
-        let Some(step) = self.steps.get_mut(&id) else {
+    /// Changes a step that exists, and all that is known of it elsewhere.
+    pub(super) fn change(&mut self, id: LocalId, how: impl FnOnce(&mut Step)) {
+        if let Some(step) = self.steps.get_mut(&id) {
+            self.index.remove(id, step);
+            how(step);
+            self.index.add(id, step);
+            self.touch();
+        }
+    }
+
+    /// Moves a step that is not over to where it waits or is due.
+    pub(super) fn stand(&mut self, id: LocalId, stand: Stand, news: &mut News) {
+        self.change(id, |step| step.stand = stand);
+        let Some(step) = self.steps.get(&id) else {
             return;
         };
-        let due_key = (step.asked.band, step.asked.key.clone(), id);
         match step.stand {
-            Stand::Ready { .. } => {
-                self.ready.remove(&due_key);
-            }
-            Stand::Delayed { due } => {
-                self.delayed.remove(&(due, id));
-            }
-            Stand::Held | Stand::Running(_) | Stand::Over { .. } => {}
+            Stand::Ready { .. } => news.released.push(Released {
+                id: StepId::new(self.id, id),
+                band: step.asked.band,
+                key: step.asked.key.clone(),
+            }),
+            Stand::Limited { .. } => news.tell = true,
+            Stand::Delayed { .. }
+            | Stand::Blocked { .. }
+            | Stand::Held { .. }
+            | Stand::Running(_)
+            | Stand::Over(_) => {}
         }
-        match stand {
-            Stand::Ready { .. } => {
-                self.ready.insert(due_key);
+    }
+
+    /// Ends a step. Its dependents on this shard follow at once, and theirs; others get a letter.
+    pub(super) fn end(&mut self, id: LocalId, over: Over, news: &mut News) {
+        let mut ends = vec![(id, over)];
+        while let Some((id, over)) = ends.pop() {
+            let Some(step) = self.steps.get(&id).filter(|step| step.over().is_none()) else {
+                continue;
+            };
+            let had_places = matches!(step.stand, Stand::Ready { .. } | Stand::Running(_));
+            news.tell |= had_places && step.has_limits();
+            let (parent, state, now) = (StepId::new(self.id, id), over.state, over.ended);
+            let children = step.children.clone();
+            self.change(id, |step| step.stand = Stand::Over(over));
+            for child in children {
+                if child.shard == self.id {
+                    ends.extend(self.hear(child.local, parent, Some(state), now, news));
+                } else {
+                    news.tell = true;
+                    self.outbox.push(Letter {
+                        child,
+                        parent,
+                        state,
+                    });
+                }
             }
-            Stand::Delayed { due } => {
-                self.delayed.insert((due, id));
-            }
-            Stand::Held | Stand::Running(_) | Stand::Over { .. } => {}
         }
-        step.stand = stand;
+    }
+
+    /// Tells a step how a parent stands. Returns its own end where that rules it out.
+    fn hear(
+        &mut self,
+        id: LocalId,
+        parent: StepId,
+        state: Option<StepState>,
+        now: Timestamp,
+        news: &mut News,
+    ) -> Option<(LocalId, Over)> {
+        let step = self.steps.get_mut(&id)?;
+        let heard = step.hear(parent, state);
+        // It cannot have been freed before it was there.
+        let now = now.max(step.created);
+        self.touch();
+        match heard {
+            Heard::Nothing => None,
+            Heard::Freed => {
+                let step = self.steps.get(&id)?;
+                let stand = step.belongs(step.due(), now);
+                self.stand(id, stand, news);
+                None
+            }
+            Heard::RuledOut => {
+                let ending = Ending::skipped(parent, state);
+                Some((id, Over::unstarted(StepState::Cancelled, ending, now)))
+            }
+        }
+    }
+
+    /// Tells a step how a parent on another shard stands; what follows on this shard happens too.
+    pub(super) fn hear_of(
+        &mut self,
+        id: LocalId,
+        parent: StepId,
+        state: Option<StepState>,
+        now: Timestamp,
+        news: &mut News,
+    ) {
+        if let Some((id, over)) = self.hear(id, parent, state, now, news) {
+            self.end(id, over, news);
+        }
+    }
+
+    pub(super) const fn touch(&mut self) {
         self.version += 1;
-    }
-
-    pub(super) fn promote(&mut self, now: Timestamp) -> Option<Timestamp> {
-        while let Some(&(due, id)) = self.delayed.first().filter(|(due, _)| *due <= now) {
-            self.put(id, Stand::Ready { since: due });
-        }
-        self.next_due()
-    }
-
-    fn next_due(&self) -> Option<Timestamp> {
-        self.delayed.first().map(|(due, _)| *due)
     }
 
     pub(super) const fn version(&self) -> u64 {
         self.version
     }
 
-    pub(super) fn tally(&self) -> ShardTally {
-        let Some(&(best, ..)) = self.ready.first() else {
-            return ShardTally::nothing();
-        };
-        ShardTally::new(best, self.tally_at(best))
+    pub(super) fn is_paused(&self, band: Band, key: &FairnessKey) -> bool {
+        let mut pauses = self.pauses.iter();
+        pauses.any(|paused| paused.what.covers(band, key))
     }
 
-    pub(super) fn tally_at(&self, band: Band) -> Vec<Tally> {
-        let mut keys: Vec<Tally> = Vec::new();
-        for (_, key, id) in self.ready.iter().filter(|(at, ..)| *at == band) {
-            match keys.last_mut().filter(|tally| tally.key == *key) {
-                Some(tally) => tally.count = tally.count.saturating_add(1),
-                None => keys.extend(self.head(key, *id)),
-            }
+    pub(super) fn pause(&mut self, what: &Pause, since: Timestamp) {
+        if self.pauses.iter().all(|paused| paused.what != *what) {
+            self.pauses.push(Paused {
+                what: what.clone(),
+                since,
+            });
+            self.touch();
         }
-        keys
     }
 
-    /// Returns a tally of one for a due step, the first of its key.
-    fn head(&self, key: &FairnessKey, id: LocalId) -> Option<Tally> {
-        let step = self.steps.get(&id)?;
-        let Stand::Ready { since } = step.stand else {
-            return None;
-        };
-        Some(Tally {
-            key: key.clone(),
-            count: 1,
-            since,
-            weight: step.asked.weight,
-        })
+    pub(super) fn resume(&mut self, what: &Pause) -> bool {
+        let before = self.pauses.len();
+        self.pauses.retain(|paused| paused.what != *what);
+        let was_paused = self.pauses.len() < before;
+        if was_paused {
+            self.touch();
+        }
+        was_paused
     }
 
-    pub(super) fn fetch(&self, band: Band, want: &Want) -> Vec<LocalId> {
-        let first = (band, want.key.clone(), LocalId::new(0));
-        self.ready
-            .range(first..)
-            .take_while(|(at, key, _)| *at == band && *key == want.key)
-            .take(usize::try_from(want.count).unwrap_or(usize::MAX))
-            .map(|(.., id)| *id)
-            .collect()
-    }
-
-    pub(super) fn ahead(&self, band: Band, key: &FairnessKey, id: LocalId, most: u32) -> u32 {
-        let first = (band, key.clone(), LocalId::new(i64::MIN));
-        let before = self.ready.range(first..(band, key.clone(), id));
-        let count = before.take(usize::try_from(most).unwrap_or(usize::MAX));
-        u32::try_from(count.count()).unwrap_or(most)
+    pub(super) fn promote(&mut self, now: Timestamp) -> Option<Timestamp> {
+        let mut news = News::default();
+        while let Some(&(_, id)) = self.index.expiring.first().filter(|(at, _)| *at <= now) {
+            let over = Over::unstarted(StepState::Failed, Ending::Expired, now);
+            self.end(id, over, &mut news);
+        }
+        while let Some(&(due, id)) = self.index.delayed.first().filter(|(at, _)| *at <= now) {
+            self.change(id, |step| step.stand = step.due_or_limited(due));
+        }
+        let firsts = [self.index.expiring.first(), self.index.delayed.first()];
+        firsts.into_iter().flatten().map(|(at, _)| *at).min()
     }
 
     pub(super) fn claim(
@@ -191,10 +228,10 @@ impl Shard {
         now: Timestamp,
     ) -> Option<Claim> {
         let id = candidate.id.local;
-        let step = self
-            .steps
-            .get_mut(&id)
-            .filter(|_| candidate.id.shard == self.id)?;
+        if candidate.id.shard != self.id || self.is_paused(candidate.band, &candidate.key) {
+            return None;
+        }
+        let step = self.steps.get(&id).filter(|step| !step.is_late(now))?;
         let Stand::Ready { since } = step.stand else {
             return None;
         };
@@ -202,13 +239,11 @@ impl Shard {
         if asked.band != candidate.band || asked.key != candidate.key {
             return None;
         }
-        step.fence += 1;
-        step.attempt += 1;
         let claim = Claim {
             id: candidate.id,
             runner: lease.runner,
-            fence: step.fence,
-            attempt: step.attempt,
+            fence: step.fence + 1,
+            attempt: step.attempt + 1,
             band: asked.band,
             key: asked.key.clone(),
             name: asked.name.clone(),
@@ -219,13 +254,17 @@ impl Shard {
             since,
             claimed: now,
         };
-        let run = Run {
-            runner: lease.runner,
-            since,
-            claimed: now,
-            until: lease.until,
-        };
-        self.put(id, Stand::Running(run));
+        self.change(id, |step| {
+            step.fence = claim.fence;
+            step.attempt = claim.attempt;
+            step.stand = Stand::Running(Run {
+                runner: lease.runner,
+                since,
+                claimed: now,
+                until: lease.until,
+                wish: false,
+            });
+        });
         Some(claim)
     }
 
@@ -241,7 +280,7 @@ impl Shard {
 
     pub(super) fn holders(&self) -> Vec<Lease> {
         let mut latest: BTreeMap<RunnerId, Timestamp> = BTreeMap::new();
-        for (_, run) in self.runs() {
+        for (_, _, run) in self.runs() {
             let until = latest.entry(run.runner).or_insert(run.until);
             *until = run.until.max(*until);
         }
@@ -251,245 +290,121 @@ impl Shard {
             .collect()
     }
 
-    fn runs(&self) -> impl Iterator<Item = (LocalId, Run)> {
-        self.steps.iter().filter_map(|(id, step)| match step.stand {
-            Stand::Running(run) => Some((*id, run)),
-            Stand::Ready { .. } | Stand::Delayed { .. } | Stand::Held | Stand::Over { .. } => None,
-        })
+    fn runs(&self) -> impl Iterator<Item = (LocalId, &Step, Run)> {
+        let steps = self.steps.iter();
+        steps.filter_map(|(id, step)| step.run().map(|run| (*id, step, *run)))
+    }
+
+    pub(super) fn wishes(&self, runner: RunnerId) -> Vec<(LocalId, u32)> {
+        self.runs()
+            .filter(|(_, _, run)| run.runner == runner && run.wish)
+            .map(|(id, step, _)| (id, step.fence))
+            .collect()
     }
 
     pub(super) fn reclaim(&mut self, dead: RunnerId, now: Timestamp) -> Vec<LostRun> {
-        let lost: Vec<LocalId> = self
-            .runs()
-            .filter(|(_, run)| run.runner == dead)
-            .map(|(id, _)| id)
-            .collect();
-        lost.into_iter()
-            .filter_map(|id| self.lose(id, now))
+        let lost = |(id, step, run): (LocalId, &Step, Run)| {
+            let finished = Finished {
+                id: StepId::new(self.id, id),
+                runner: run.runner,
+                fence: step.fence,
+                attempt: step.attempt,
+                ending: Ending::Lost,
+                started: None,
+                ended: now,
+                // A claim does not say which worker it is for; nobody is left who knows.
+                worker: 0,
+                stdout: Captured::Empty,
+                stderr: Captured::Empty,
+            };
+            (finished, run, step.asked.policy.on_lost)
+        };
+        let runs = self.runs().filter(|(_, _, run)| run.runner == dead);
+        let lost: Vec<(Finished, Run, OnLost)> = runs.map(lost).collect();
+        lost.iter()
+            .map(|(finished, run, on_lost)| LostRun {
+                id: finished.id,
+                runner: dead,
+                state: self.lose(finished, *run, *on_lost),
+            })
             .collect()
     }
 
     /// Takes one running step back as its policy says.
-    fn lose(&mut self, id: LocalId, now: Timestamp) -> Option<LostRun> {
-        let step = self.steps.get_mut(&id)?;
-        let Stand::Running(run) = step.stand else {
-            return None;
+    fn lose(&mut self, lost: &Finished, run: Run, on_lost: OnLost) -> StepState {
+        let stand = match on_lost {
+            OnLost::Retry => Stand::Ready { since: run.since },
+            OnLost::Fail => over(lost, StepState::Failed),
+            OnLost::Hold => Stand::Held { due: None },
         };
-        let over = Finished {
-            id: StepId::new(self.id, id),
-            runner: run.runner,
-            fence: step.fence,
-            attempt: step.attempt,
-            ending: Ending::Lost,
-            started: None,
-            ended: now,
-            // A claim does not say which worker it is for; nobody is left who knows.
-            worker: 0,
-            stdout: Captured::Empty,
-            stderr: Captured::Empty,
-        };
-        step.tries.push(Try::new(&over, run));
-        let (stand, state) = match step.asked.policy.on_lost {
-            OnLost::Retry => {
-                step.attempt -= 1;
-                (Stand::Ready { since: run.since }, StepState::Ready)
-            }
-            OnLost::Fail => {
-                let state = StepState::Failed;
-                (Stand::Over { state, ended: now }, state)
-            }
-            OnLost::Hold => (Stand::Held, StepState::Held),
-        };
-        self.put(id, stand);
-        Some(LostRun {
-            id: over.id,
-            runner: over.runner,
-            state,
-        })
+        self.record(lost, run, stand, &mut News::default())
     }
 
     pub(super) fn settle(&mut self, settlement: &Settlement) -> Settled {
         let Settlement { finished, verdict } = settlement;
-        let id = finished.id.local;
-        let Some(step) = self
-            .steps
-            .get_mut(&id)
+        let step = self.steps.get(&finished.id.local);
+        let run = step
             .filter(|step| finished.id.shard == self.id && step.fence == finished.fence)
-        else {
+            .and_then(Step::run)
+            .filter(|run| run.runner == finished.runner);
+        let Some(run) = run.copied() else {
             return Settled::Fenced;
         };
-        let run = match step.stand {
-            Stand::Running(run) if run.runner == finished.runner => run,
-            Stand::Running(_)
-            | Stand::Ready { .. }
-            | Stand::Delayed { .. }
-            | Stand::Held
-            | Stand::Over { .. } => return Settled::Fenced,
+        let stand = match *verdict {
+            Verdict::Succeeded => over(finished, StepState::Succeeded),
+            Verdict::Failed => over(finished, StepState::Failed),
+            Verdict::Retry { at } => Stand::Delayed { due: at },
+            Verdict::GiveBack => Stand::Ready { since: run.since },
         };
-        step.tries.push(Try::new(finished, run));
-        let over = |state| Stand::Over {
-            state,
-            ended: finished.ended,
-        };
-        let stand = match verdict {
-            Verdict::Succeeded => over(StepState::Succeeded),
-            Verdict::Failed => over(StepState::Failed),
-            Verdict::Retry { at } => Stand::Delayed { due: *at },
-            Verdict::GiveBack => {
-                step.attempt -= 1;
-                Stand::Ready { since: run.since }
-            }
-        };
-        self.put(id, stand);
+        let mut news = News::default();
+        let state = self.record(finished, run, stand, &mut news);
         Settled::Recorded(Recorded {
-            state: self.view(id).map_or(StepState::Failed, |step| step.state),
-            released: Vec::new(),
-            tell: false,
-        })
-    }
-
-    pub(super) fn view(&self, id: LocalId) -> Option<StepView> {
-        let step = self.steps.get(&id)?;
-        let asked = &step.asked;
-        let since = match step.stand {
-            Stand::Ready { since } | Stand::Running(Run { since, .. }) => Some(since),
-            Stand::Delayed { .. } | Stand::Held | Stand::Over { .. } => None,
-        };
-        let (state, at, runner, last) = match step.stand {
-            Stand::Ready { since } => (StepState::Ready, since, None, None),
-            Stand::Delayed { due } => (StepState::Delayed, due, None, None),
-            Stand::Held => (StepState::Held, step.created, None, None),
-            Stand::Running(run) => (StepState::Running, run.claimed, Some(run.runner), None),
-            Stand::Over { state, ended } => (state, ended, None, step.tries.last()),
-        };
-        Some(StepView {
-            id: StepId::new(self.id, id),
             state,
-            command: asked.command.clone(),
-            cwd: asked.cwd.clone(),
-            env: asked.env.clone(),
-            band: asked.band,
-            key: asked.key.clone(),
-            weight: asked.weight,
-            name: asked.name.clone(),
-            tags: asked.tags.clone(),
-            flow: asked.flow.clone(),
-            policy: asked.policy.clone(),
-            created: step.created,
-            at,
-            since,
-            attempt: step.attempt,
-            fence: step.fence,
-            runner,
-            cancelling: false,
-            limit: None,
-            ending: last.map(|last| last.attempt.ending.clone()),
-            started: last.and_then(|last| last.attempt.started),
+            released: news.released,
+            tell: news.tell,
         })
     }
 
-    pub(super) fn views(&self) -> impl Iterator<Item = StepView> {
-        self.steps.keys().filter_map(|id| self.view(*id))
-    }
-
-    pub(super) fn attempts(&self, id: LocalId) -> Vec<Attempt> {
-        let tries = self.steps.get(&id).map_or(&[][..], |step| &step.tries);
-        tries.iter().map(|over| over.attempt.clone()).collect()
-    }
-
-    pub(super) fn output(&self, id: LocalId, fence: u32, stream: Stream) -> Captured {
-        self.steps
-            .get(&id)
-            .and_then(|step| step.tries.iter().find(|over| over.attempt.fence == fence))
-            .map_or(Captured::Empty, |over| match stream {
-                Stream::Stdout => over.stdout.clone(),
-                Stream::Stderr => over.stderr.clone(),
-            })
-    }
-
-    pub(super) fn counts(&self) -> ShardCounts {
-        let mut counts = ShardCounts {
-            next_due: self.next_due(),
-            ..ShardCounts::default()
+    /// Records the try of a running step and moves it there, or ends it if somebody has asked for
+    /// that. Returns where it stands then.
+    fn record(
+        &mut self,
+        finished: &Finished,
+        run: Run,
+        stand: Stand,
+        news: &mut News,
+    ) -> StepState {
+        let id = finished.id.local;
+        let stand = if run.wish {
+            over(finished, StepState::Cancelled)
+        } else {
+            stand
         };
-        for step in self.views() {
-            *counts.states.entry(step.state).or_default() += 1;
-            let tried = step.state == StepState::Delayed && step.attempt > 0;
-            counts.retrying += u64::from(tried);
+        let state = stand.state();
+        self.change(id, |step| step.tries.push(Try::new(finished, run)));
+        if let Stand::Over(over) = stand {
+            self.end(id, over, news);
+        } else {
+            self.change(id, |step| {
+                // What goes back as it was has its try given back and keeps its places.
+                if state == StepState::Ready {
+                    step.attempt -= 1;
+                } else {
+                    news.tell |= step.has_limits();
+                }
+                step.stand = stand;
+            });
         }
-        for (band, ..) in &self.ready {
-            *counts.ready.entry(*band).or_default() += 1;
-        }
-        counts
-    }
-
-    pub(super) fn dispatches(&self, window: Window) -> Vec<Dispatch> {
-        let mut found = Vec::new();
-        for (id, step) in &self.steps {
-            let dispatch = |since, claimed| Dispatch {
-                id: StepId::new(self.id, *id),
-                band: step.asked.band,
-                key: step.asked.key.clone(),
-                weight: step.asked.weight,
-                since,
-                claimed,
-                started: None,
-                ended: None,
-                outcome: Outcome::Running,
-            };
-            found.extend(step.tries.iter().map(|over| Dispatch {
-                started: over.attempt.started,
-                ended: Some(over.attempt.ended),
-                outcome: Outcome::of(&over.attempt.ending),
-                ..dispatch(over.attempt.since, over.attempt.claimed)
-            }));
-            if let Stand::Running(run) = step.stand {
-                found.push(dispatch(run.since, run.claimed));
-            }
-        }
-        match window {
-            Window::Since(from) => found.retain(|one| one.claimed >= from),
-            Window::Last(count) => {
-                found.sort_by_key(|one| std::cmp::Reverse((one.claimed, one.id)));
-                found.truncate(count);
-            }
-        }
-        found
-    }
-
-    pub(super) fn arrivals(&self, after: LocalId, since: Timestamp, limit: usize) -> Vec<Arrival> {
-        self.steps
-            .range((Bound::Excluded(after), Bound::Unbounded))
-            .filter(|(_, step)| step.created >= since)
-            .take(limit)
-            .map(|(id, step)| Arrival {
-                id: StepId::new(self.id, *id),
-                band: step.asked.band,
-                key: step.asked.key.clone(),
-                weight: step.asked.weight,
-                name: step.asked.name.clone(),
-                created: step.created,
-            })
-            .collect()
+        state
     }
 }
 
-impl Try {
-    fn new(finished: &Finished, run: Run) -> Self {
-        Self {
-            attempt: Attempt {
-                fence: finished.fence,
-                attempt: finished.attempt,
-                runner: finished.runner,
-                worker: finished.worker,
-                since: run.since,
-                claimed: run.claimed,
-                started: finished.started,
-                ended: finished.ended,
-                ending: finished.ending.clone(),
-            },
-            stdout: finished.stdout.clone(),
-            stderr: finished.stderr.clone(),
-        }
-    }
+/// Returns the stand of a step that this try has ended.
+fn over(finished: &Finished, state: StepState) -> Stand {
+    Stand::Over(Over {
+        state,
+        ended: finished.ended,
+        ending: finished.ending.clone(),
+        started: finished.started,
+    })
 }

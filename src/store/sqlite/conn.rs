@@ -93,6 +93,10 @@ pub(super) fn create(path: &Path, identity: &Identity) -> Result<()> {
     connection
         .pragma_update(None, "page_size", 4096)
         .map_err(wrap)?;
+    // Lets pages that hold nothing any more be given back while others work.
+    connection
+        .pragma_update(None, "auto_vacuum", "INCREMENTAL")
+        .map_err(wrap)?;
     connection
         .pragma_update(None, "journal_mode", "WAL")
         .map_err(wrap)?;

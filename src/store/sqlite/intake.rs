@@ -9,68 +9,47 @@ use rusqlite::Connection;
 use siphasher::sip::SipHasher13;
 
 use super::SqliteStore;
+use super::batch;
+use super::clean;
 use super::shard::Shard;
-use super::tx::{Counter, ReadyRow, Tx};
+use super::stand::{self, Carried};
+use super::tx::Tx;
 use super::writer::{Durability, set_durability};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{
     Command, Due, Environment, FairnessKey, LocalId, NewStep, Policy, ShardId, StepId, Timestamp,
 };
+use crate::store::placement::Placement;
 use crate::store::{Intake, Put};
 
 impl Intake for SqliteStore {
+    fn put(&self, steps: &[NewStep], now: Timestamp) -> Result<Vec<Put>> {
+        batch::put(self, steps, now)
+    }
+
     fn pour(
         &self,
         keys: &BTreeSet<FairnessKey>,
         steps: &mut dyn Iterator<Item = Result<NewStep>>,
-        _: Timestamp,
+        now: Timestamp,
     ) -> Result<Vec<StepId>> {
-        super::pending::pour(keys, steps)
-    }
-
-    fn put(&self, steps: &[NewStep], now: Timestamp) -> Result<Vec<Put>> {
-        let mut placed: BTreeMap<ShardId, Vec<usize>> = BTreeMap::new();
-        for (at, step) in steps.iter().enumerate() {
-            placed
-                .entry(self.placer.place(&step.key))
-                .or_default()
-                .push(at);
+        let reach: BTreeSet<ShardId> = match self.manifest.placement {
+            Placement::Key => keys.iter().map(|key| self.placer.peek(key)).collect(),
+            Placement::Spread => self.shards.iter().map(Shard::id).collect(),
+        };
+        let open = Open::all(self, &reach)?;
+        let mut fills = open.begin()?;
+        let mut ids = Vec::new();
+        for step in steps {
+            let step = step?;
+            let shard = self.placer.place(&step.key);
+            let fill = fills.get_mut(&shard).ok_or_else(|| unreached(shard))?;
+            let id = fill.insert(&step, now)?;
+            fill.stand(&step, id, 0, now)?;
+            ids.push(StepId::new(shard, id));
         }
-        // Every shard's transaction is open and filled before the first one is committed: whatever
-        // fails until then leaves nothing anywhere. Shards are entered in their order, so that two
-        // batches never wait for each other.
-        let mut open = Vec::new();
-        for (shard, members) in &placed {
-            let shard = self.shard(*shard)?;
-            open.push((shard, shard.own_connection()?, members));
-        }
-        let mut filled = Vec::new();
-        for (shard, connection, members) in &open {
-            filled.push((*shard, fill(shard, connection, steps, members, now)?));
-        }
-        let mut ids = vec![None; steps.len()];
-        let mut committed: Vec<(&Shard, std::ops::Range<i64>)> = Vec::new();
-        for ((shard, (tx, first)), (_, _, members)) in filled.into_iter().zip(&open) {
-            if let Err(error) = tx.commit() {
-                // The others of the batch are rolled back by being dropped; those before it are
-                // taken out again, so that an error always means that nothing is there.
-                let error = shard.failed(&error);
-                return Err(match take_back(&committed) {
-                    Ok(()) => error,
-                    Err(also) => also.context(error.to_string()),
-                });
-            }
-            let mut next = first;
-            for at in *members {
-                ids[*at] = Some(StepId::new(shard.id(), LocalId::new(next)));
-                next += 1;
-            }
-            committed.push((shard, first..next));
-        }
-        ids.into_iter()
-            .map(|id| id.map(Put::New))
-            .collect::<Option<Vec<Put>>>()
-            .ok_or_else(|| Error::new(ErrorKind::Internal, "a step of the batch was not stored"))
+        commit(fills)?;
+        Ok(ids)
     }
 
     fn place(&self, key: &FairnessKey) -> ShardId {
@@ -78,48 +57,194 @@ impl Intake for SqliteStore {
     }
 }
 
-/// Puts one shard's part of a batch into a transaction, and returns it with the first id.
-fn fill<'c>(
-    shard: &Shard,
-    connection: &'c Connection,
-    steps: &[NewStep],
-    members: &[usize],
-    now: Timestamp,
-) -> Result<(Tx<'c>, i64)> {
-    let failed = |error: rusqlite::Error| shard.failed(&error);
-    // An acknowledged step survives a power cut.
-    set_durability(connection, &mut Durability::Normal, Durability::Full).map_err(failed)?;
-    let tx = Tx::begin(connection).map_err(failed)?;
-    match insert(&tx, steps, members, now) {
-        Ok(first) => Ok((tx, first)),
-        Err(error) => {
+fn unreached(shard: ShardId) -> Error {
+    Error::new(
+        ErrorKind::Internal,
+        format!("a step of the batch belongs on shard {shard}, which was not opened for it"),
+    )
+}
+
+/// A connection of our own to each shard that a batch touches.
+pub(super) struct Open<'s>(Vec<(&'s Shard, Connection)>);
+
+impl<'s> Open<'s> {
+    /// Opens them in the order of the shards, so that two batches never wait for each other.
+    pub(super) fn all(store: &'s SqliteStore, reach: &BTreeSet<ShardId>) -> Result<Self> {
+        reach
+            .iter()
+            .map(|shard| {
+                let shard = store.shard(*shard)?;
+                Ok((shard, shard.own_connection()?))
+            })
+            .collect::<Result<_>>()
+            .map(Self)
+    }
+
+    /// Begins a transaction on each. All are open and filled before the first one is committed:
+    /// whatever fails until then leaves nothing anywhere.
+    pub(super) fn begin(&self) -> Result<Fills<'_>> {
+        self.0
+            .iter()
+            .map(|(shard, connection)| Ok((shard.id(), Fill::begin(shard, connection)?)))
+            .collect()
+    }
+}
+
+/// The open transactions of a batch, by shard.
+pub(super) type Fills<'o> = BTreeMap<ShardId, Fill<'o>>;
+
+/// One shard's part of a batch: an open transaction, rolled back unless it is committed.
+pub(super) struct Fill<'o> {
+    pub(super) shard: &'o Shard,
+    tx: Option<Tx<'o>>,
+    first: i64,
+    next: i64,
+    envs: Envs,
+}
+
+impl<'o> Fill<'o> {
+    fn begin(shard: &'o Shard, connection: &'o Connection) -> Result<Self> {
+        let failed = |error: rusqlite::Error| shard.failed(&error);
+        // An acknowledged step survives a power cut.
+        set_durability(connection, &mut Durability::Normal, Durability::Full).map_err(failed)?;
+        let tx = Tx::begin(connection, shard.id()).map_err(failed)?;
+        let mut fill = Self {
+            shard,
+            tx: Some(tx),
+            first: 0,
+            next: 0,
+            envs: Envs::default(),
+        };
+        fill.first = fill.on(|tx| {
+            tx.prepare("SELECT value FROM counters WHERE name = 'next_id'")?
+                .query_row([], |row| row.get(0))
+        })?;
+        fill.next = fill.first;
+        Ok(fill)
+    }
+
+    /// Reads or writes in the transaction.
+    pub(super) fn on<T>(&self, act: impl FnOnce(&Tx<'o>) -> rusqlite::Result<T>) -> Result<T> {
+        let tx = self.tx.as_ref().ok_or_else(|| {
+            Error::new(ErrorKind::Internal, "a transaction was used after its end")
+        })?;
+        act(tx).map_err(|error| self.shard.failed(&error))
+    }
+
+    /// Gives the next number of the shard away.
+    pub(super) const fn number(&mut self) -> LocalId {
+        let id = LocalId::new(self.next);
+        self.next += 1;
+        id
+    }
+
+    /// Stores what is asked for under the next number; the step stands nowhere yet.
+    fn insert(&mut self, step: &NewStep, now: Timestamp) -> Result<LocalId> {
+        let id = self.number();
+        self.insert_as(id, step, now)?;
+        Ok(id)
+    }
+
+    /// Stores what is asked for under a number that was given away.
+    pub(super) fn insert_as(&mut self, id: LocalId, step: &NewStep, now: Timestamp) -> Result<()> {
+        let mut envs = std::mem::take(&mut self.envs);
+        let inserted = self.on(|tx| {
+            let env = envs.id(tx, &step.env)?;
+            insert_step(tx, id.get(), step, env, now)
+        });
+        self.envs = envs;
+        inserted
+    }
+
+    /// Puts a new step where it belongs.
+    pub(super) fn stand(
+        &self,
+        step: &NewStep,
+        id: LocalId,
+        missing: u32,
+        now: Timestamp,
+    ) -> Result<()> {
+        self.on(|tx| {
+            let carried = carried(step, id, now);
+            if step.due == Due::Held {
+                stand::put_held(tx, &carried, now)
+            } else {
+                stand::put(tx, &carried, missing, now).map(drop)
+            }
+        })
+    }
+
+    fn commit(mut self) -> Result<std::ops::Range<i64>> {
+        let (first, next) = (self.first, self.next);
+        if next > first {
+            self.on(|tx| {
+                tx.prepare("UPDATE counters SET value = ?1 WHERE name = 'next_id'")?
+                    .execute([next])
+                    .map(drop)
+            })?;
+        }
+        match self.tx.take() {
+            Some(tx) => tx.commit().map_err(|error| self.shard.failed(&error))?,
+            None => {}
+        }
+        Ok(first..next)
+    }
+}
+
+impl Drop for Fill<'_> {
+    fn drop(&mut self) {
+        if let Some(tx) = self.tx.take() {
             tx.roll_back();
-            Err(failed(error))
         }
     }
 }
 
-fn insert(
-    tx: &Tx<'_>,
-    steps: &[NewStep],
-    members: &[usize],
-    now: Timestamp,
-) -> rusqlite::Result<i64> {
-    let count = i64::try_from(members.len()).unwrap_or(i64::MAX);
-    let first: i64 = tx
-        .prepare(
-            "UPDATE counters SET value = value + ?1 WHERE name = 'next_id'
-             RETURNING value - ?1",
-        )?
-        .query_row([count], |row| row.get(0))?;
-    let mut envs = Envs::default();
-    for (id, at) in (first..).zip(members) {
-        let step = &steps[*at];
-        let env = envs.id(tx, &step.env)?;
-        insert_step(tx, id, step, env, now)?;
-        stand(tx, LocalId::new(id), step, now)?;
+/// Returns what a new step takes to where it stands.
+pub(super) fn carried(step: &NewStep, id: LocalId, now: Timestamp) -> Carried {
+    Carried {
+        id,
+        band: step.band,
+        key: step.key.clone(),
+        weight: step.weight,
+        limit: step.policy.limits.keys().next().cloned(),
+        due: match step.due {
+            Due::At(due) => Some(due),
+            Due::Now | Due::Held => None,
+        },
+        since: now,
+        attempt: 0,
+        fence: 0,
     }
-    Ok(first)
+}
+
+/// Makes a whole batch last. An error means that nothing of it is there.
+pub(super) fn commit(fills: Fills<'_>) -> Result<()> {
+    let mut committed: Vec<(&Shard, std::ops::Range<i64>)> = Vec::new();
+    for (_, fill) in fills {
+        let shard = fill.shard;
+        match fill.commit() {
+            Ok(ids) => committed.push((shard, ids)),
+            Err(error) => {
+                // The others of the batch are rolled back by being dropped; those before it are
+                // taken out again, so that an error always means that nothing is there.
+                return Err(match take_back(&committed) {
+                    Ok(()) => error,
+                    Err(also) => also.context(error.to_string()),
+                });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Returns how a policy is kept; nothing where all is default.
+pub(super) fn policy_text(policy: &Policy) -> rusqlite::Result<Option<String>> {
+    if *policy == Policy::default() {
+        return Ok(None);
+    }
+    serde_json::to_string(policy)
+        .map(Some)
+        .map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))
 }
 
 fn insert_step(
@@ -129,17 +254,10 @@ fn insert_step(
     env: i64,
     now: Timestamp,
 ) -> rusqlite::Result<()> {
-    let policy = if step.policy == Policy::default() {
-        None
-    } else {
-        Some(
-            serde_json::to_string(&step.policy)
-                .map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))?,
-        )
-    };
     tx.prepare(
-        "INSERT INTO steps(id, shell, command, cwd, env, band, key, weight, created, name, policy)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
+        "INSERT INTO steps(id, shell, command, cwd, env, band, key, weight, created, name, policy,
+                           flow)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
     )?
     .execute((
         id,
@@ -152,52 +270,29 @@ fn insert_step(
         step.weight.get(),
         now.millis(),
         &step.name,
-        policy,
+        policy_text(&step.policy)?,
+        &step.flow,
     ))?;
     for tag in &step.tags {
         tx.prepare("INSERT OR IGNORE INTO tags(id, tag) VALUES (?1, ?2)")?
             .execute((id, tag))?;
     }
-    Ok(())
-}
-
-/// Puts a new step where it stands: with the due, the delayed or the held.
-fn stand(tx: &Tx<'_>, id: LocalId, step: &NewStep, now: Timestamp) -> rusqlite::Result<()> {
-    match step.due {
-        Due::Held => {
-            tx.prepare("INSERT INTO held(id, since, attempt, fence) VALUES (?1, ?2, 0, 0)")?
-                .execute((id.get(), now.millis()))?;
-            tx.count(Counter::Held, 1);
-        }
-        Due::At(due) if due > now => {
-            tx.prepare("INSERT INTO delayed(id, due, attempt, fence) VALUES (?1, ?2, 0, 0)")?
-                .execute((id.get(), due.millis()))?;
-            tx.count(Counter::Delayed, 1);
-        }
-        Due::Now | Due::At(_) => tx.put_ready(
-            step.band,
-            &step.key,
-            id,
-            ReadyRow {
-                since: now,
-                weight: step.weight,
-                attempt: 0,
-                fence: 0,
-            },
-        )?,
+    if let Some(expire) = step.policy.expire {
+        tx.prepare("INSERT INTO expiring(at, id) VALUES (?1, ?2)")?
+            .execute((expire.millis(), id))?;
     }
     Ok(())
 }
 
 /// Finds the rows of environments, each distinct one once.
-#[derive(Default)]
-struct Envs {
+#[derive(Debug, Default)]
+pub(super) struct Envs {
     /// The last one: in a batch nearly all steps share one.
     last: Option<(Arc<Environment>, i64)>,
 }
 
 impl Envs {
-    fn id(&mut self, tx: &Tx<'_>, env: &Arc<Environment>) -> rusqlite::Result<i64> {
+    pub(super) fn id(&mut self, tx: &Tx<'_>, env: &Arc<Environment>) -> rusqlite::Result<i64> {
         if let Some((last, id)) = &self.last
             && (Arc::ptr_eq(last, env) || last == env)
         {
@@ -222,26 +317,15 @@ impl Envs {
 /// Takes the steps of a failed batch out of the shards that had already committed.
 fn take_back(committed: &[(&Shard, std::ops::Range<i64>)]) -> Result<(), Error> {
     for (shard, ids) in committed {
-        let (first, end) = (ids.start, ids.end);
+        let ids = ids.clone();
         shard.write(Durability::Full, move |tx| {
-            for id in first..end {
-                let local = LocalId::new(id);
-                let found = tx
-                    .prepare("SELECT band, key FROM steps WHERE id = ?1")?
-                    .query_row([id], |row| {
-                        Ok((super::row::band(row, 0)?, super::row::key(row, 1)?))
-                    })?;
-                tx.take_ready(found.0, &found.1, local)?;
-                for (table, counter) in [("delayed", Counter::Delayed), ("held", Counter::Held)] {
-                    let gone = tx
-                        .prepare(&format!("DELETE FROM {table} WHERE id = ?1"))?
-                        .execute([id])?;
-                    tx.count(counter, -i64::try_from(gone).unwrap_or(0));
+            for id in ids.clone().map(LocalId::new) {
+                if let Some(waiting) = stand::find(tx, id)? {
+                    stand::take(tx, &waiting)?;
                 }
-                tx.prepare("DELETE FROM tags WHERE id = ?1")?
-                    .execute([id])?;
-                tx.prepare("DELETE FROM steps WHERE id = ?1")?
-                    .execute([id])?;
+                clean::forget(tx, id)?;
+                tx.prepare("DELETE FROM expiring WHERE id = ?1")?
+                    .execute([id.get()])?;
             }
             Ok(())
         })?;

@@ -106,6 +106,22 @@ pub fn events_dir(root: &Path) -> PathBuf {
     root.join("events")
 }
 
+/// The file that is locked by whoever gives places of limits away.
+pub(super) fn limits_lock(root: &Path) -> PathBuf {
+    root.join("limits.lock")
+}
+
+/// Opens a file of the store's own, making it if need be, for nobody else to read.
+pub(super) fn open_private(path: &Path) -> std::io::Result<File> {
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(path)
+}
+
 /// Reads the manifest of the store at `root`; `None` if there is no store yet.
 pub(super) fn read(root: &Path) -> Result<Option<Manifest>> {
     let path = root.join(MANIFEST);

@@ -1,9 +1,11 @@
 //! Granting steps to runners, and taking them back from dead ones.
 
 use super::SqliteStore;
+use super::links;
 use super::row::{self, EnvCache, SELECT_STEP, StepRow};
 use super::settle::{Try, end_running, record_try};
-use super::tx::{Counter, ReadyRow, Tx};
+use super::stand::{self, Carried};
+use super::tx::Tx;
 use super::writer::Durability;
 use crate::error::Result;
 use crate::model::{
@@ -13,8 +15,13 @@ use crate::model::{
 use crate::store::{Claims, Lease};
 
 impl Claims for SqliteStore {
-    fn wishes(&self, _: ShardId, _: RunnerId) -> Result<Vec<(LocalId, u32)>> {
-        Ok(Vec::new())
+    fn wishes(&self, shard: ShardId, runner: RunnerId) -> Result<Vec<(LocalId, u32)>> {
+        self.shard(shard)?.read(|connection| {
+            connection
+                .prepare_cached("SELECT id, fence FROM running WHERE wish = 1 AND runner = ?1")?
+                .query_map([runner.get()], |row| Ok((row::local(row, 0)?, row.get(1)?)))?
+                .collect()
+        })
     }
 
     fn claim(
@@ -87,13 +94,22 @@ fn claim(
     now: Timestamp,
 ) -> rusqlite::Result<Option<Claim>> {
     let id = candidate.id.local;
+    if tx.is_paused(candidate.band, &candidate.key)? {
+        return Ok(None);
+    }
     let Some(ready) = tx.take_ready(candidate.band, &candidate.key, id)? else {
         return Ok(None);
     };
+    let step = step(tx, id)?;
+    if ready.fence == 0 && step.policy.expire.is_some_and(|expire| expire <= now) {
+        // Its shard's next promotion ends it and tells who waits for it.
+        tx.put_ready(candidate.band, &candidate.key, id, ready)?;
+        return Ok(None);
+    }
     let (fence, attempt) = (ready.fence + 1, ready.attempt + 1);
     tx.prepare(
-        "INSERT INTO running(id, runner, fence, attempt, since, claimed, lease)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+        "INSERT INTO running(id, runner, fence, attempt, since, claimed, lease, limits)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
     )?
     .execute((
         id.get(),
@@ -103,8 +119,8 @@ fn claim(
         ready.since.millis(),
         now.millis(),
         lease.until.millis(),
+        !step.policy.limits.is_empty(),
     ))?;
-    let step = step(tx, id)?;
     let env = envs.get(tx.connection(), step.env)?;
     Ok(Some(Claim {
         id: candidate.id,
@@ -150,32 +166,34 @@ fn take_back(
         ended: now,
         ending: &Ending::Lost,
     };
-    match step.policy.on_lost {
-        OnLost::Retry => {
-            record_try(tx, &lost, None)?;
-            tx.put_ready(
-                step.band,
-                &step.key,
-                id,
-                ReadyRow {
-                    since: held.since,
-                    weight: step.weight,
-                    attempt: held.attempt - 1,
-                    fence,
-                },
-            )?;
-            Ok(StepState::Ready)
-        }
-        OnLost::Fail => {
-            record_try(tx, &lost, Some(StepState::Failed))?;
-            Ok(StepState::Failed)
-        }
-        OnLost::Hold => {
-            record_try(tx, &lost, None)?;
-            tx.prepare("INSERT INTO held(id, since, attempt, fence) VALUES (?1, ?2, ?3, ?4)")?
-                .execute((id.get(), now.millis(), held.attempt, fence))?;
-            tx.count(Counter::Held, 1);
-            Ok(StepState::Held)
-        }
+    let over = match step.policy.on_lost {
+        _ if held.wish => Some(StepState::Cancelled),
+        OnLost::Fail => Some(StepState::Failed),
+        OnLost::Retry | OnLost::Hold => None,
+    };
+    record_try(tx, &lost, over)?;
+    if let Some(state) = over {
+        // Those that become due are found by the next cycle; those of other shards by the next
+        // delivery.
+        links::tell(tx, id, state, now, &mut Vec::new())?;
+        return Ok(state);
     }
+    let back = Carried {
+        fence,
+        ..Carried::of(id, &step, held.since)
+    };
+    if step.policy.on_lost == OnLost::Hold {
+        let attempt = held.attempt;
+        stand::put_held(tx, &Carried { attempt, ..back }, now)?;
+        return Ok(StepState::Held);
+    }
+    // It is due again at once, and keeps its places.
+    stand::put_ready(
+        tx,
+        &Carried {
+            attempt: held.attempt.saturating_sub(1),
+            ..back
+        },
+    )?;
+    Ok(StepState::Ready)
 }

@@ -7,21 +7,15 @@ use super::read::{Found, all_of};
 use super::row;
 use super::shard::Shard;
 use crate::error::Result;
-use crate::model::StepState;
+use crate::model::{StepId, StepState};
 use crate::store::{Filter, Order, StepView};
 
 /// Returns the steps of one shard that match, at least all those that can be among the first
 /// `limit` of all shards; in no order.
 pub(super) fn list(shard: &Shard, filter: &Filter) -> Result<Vec<StepView>> {
-    let ranges: Vec<(i64, i64)> = filter
-        .ids
-        .iter()
-        .filter(|(of, ..)| *of == shard.id())
-        .map(|(_, first, last)| (*first, *last))
-        .collect();
-    if ranges.is_empty() && !filter.ids.is_empty() {
+    let Some(ranges) = ranges(shard, filter) else {
         return Ok(Vec::new());
-    }
+    };
     shard.read(|connection| {
         let transaction = connection.unchecked_transaction()?;
         let mut views = Vec::new();
@@ -45,10 +39,48 @@ pub(super) fn list(shard: &Shard, filter: &Filter) -> Result<Vec<StepView>> {
     })
 }
 
+/// Returns the ids of the steps of one shard that match, in no order.
+pub(super) fn find(shard: &Shard, filter: &Filter) -> Result<Vec<StepId>> {
+    let Some(ranges) = ranges(shard, filter) else {
+        return Ok(Vec::new());
+    };
+    shard.read(|connection| {
+        let transaction = connection.unchecked_transaction()?;
+        let mut ids = Vec::new();
+        for state in tables(filter) {
+            let (rows, values) = condition(state, filter, &ranges);
+            let (alias, _) = order(state, Order::Id);
+            let from = all_of(state)
+                .split_once(" FROM ")
+                .map_or("", |(_, from)| from);
+            let sql = format!("SELECT {alias}.id FROM {from}{rows}");
+            let mut statement = transaction.prepare_cached(&sql)?;
+            let found = statement.query_map(rusqlite::params_from_iter(values), |row| {
+                Ok(StepId::new(shard.id(), row::local(row, 0)?))
+            })?;
+            for id in found {
+                ids.push(id?);
+            }
+        }
+        Ok(ids)
+    })
+}
+
+/// Returns the filter's ranges of numbers on this shard; `None` if it names ids and none is here.
+fn ranges(shard: &Shard, filter: &Filter) -> Option<Vec<(i64, i64)>> {
+    let ranges: Vec<(i64, i64)> = filter
+        .ids
+        .iter()
+        .filter(|(of, ..)| *of == shard.id())
+        .map(|(_, first, last)| (*first, *last))
+        .collect();
+    (!ranges.is_empty() || filter.ids.is_empty()).then_some(ranges)
+}
+
 /// Returns how many due steps are wanted, where only the first ones are and no more is asked of them
 /// than band and key.
 fn first_due(state: StepState, filter: &Filter) -> Option<usize> {
-    let plain = filter.ids.is_empty() && filter.tags.is_empty();
+    let plain = filter.ids.is_empty() && filter.tags.is_empty() && filter.flows.is_empty();
     let first = state == StepState::Ready && filter.order == Order::Relevance && plain;
     filter.limit.filter(|_| first)
 }
@@ -119,7 +151,22 @@ fn tables(filter: &Filter) -> Vec<StepState> {
 }
 
 fn statement(state: StepState, filter: &Filter, ranges: &[(i64, i64)]) -> (String, Vec<Value>) {
-    let (alias, order) = order(state, filter.order);
+    let (condition, mut values) = condition(state, filter, ranges);
+    let (_, order) = order(state, filter.order);
+    let mut sql = all_of(state).to_owned();
+    sql.push_str(&condition);
+    sql.push_str(" ORDER BY ");
+    sql.push_str(order);
+    if let Some(limit) = filter.limit {
+        sql.push_str(" LIMIT ?");
+        values.push(Value::from(i64::try_from(limit).unwrap_or(i64::MAX)));
+    }
+    (sql, values)
+}
+
+/// Returns what a row has to meet, as a WHERE clause or nothing, with its values.
+fn condition(state: StepState, filter: &Filter, ranges: &[(i64, i64)]) -> (String, Vec<Value>) {
+    let (alias, _) = order(state, filter.order);
     let mut conditions = Vec::new();
     let mut values = Vec::new();
     if let Some(number) = final_number(state, filter) {
@@ -159,6 +206,14 @@ fn statement(state: StepState, filter: &Filter, ranges: &[(i64, i64)]) -> (Strin
             .map(|band| Value::from(band.get()))
             .collect(),
     );
+    one_of(
+        "s.flow",
+        filter
+            .flows
+            .iter()
+            .map(|flow| Value::from(flow.clone()))
+            .collect(),
+    );
     if !filter.tags.is_empty() {
         let marks = vec!["?"; filter.tags.len()].join(", ");
         conditions.push(format!(
@@ -166,16 +221,10 @@ fn statement(state: StepState, filter: &Filter, ranges: &[(i64, i64)]) -> (Strin
         ));
         values.extend(filter.tags.iter().map(|tag| Value::from(tag.clone())));
     }
-    let mut sql = all_of(state).to_owned();
+    let mut sql = String::new();
     if !conditions.is_empty() {
         sql.push_str(" WHERE ");
         sql.push_str(&conditions.join(" AND "));
-    }
-    sql.push_str(" ORDER BY ");
-    sql.push_str(order);
-    if let Some(limit) = filter.limit {
-        sql.push_str(" LIMIT ?");
-        values.push(Value::from(i64::try_from(limit).unwrap_or(i64::MAX)));
     }
     (sql, values)
 }

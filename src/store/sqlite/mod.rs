@@ -4,21 +4,31 @@
 //! writer a shard, which in a process that serves is a thread that groups, and in one that only
 //! visits is the caller itself.
 
+mod batch;
 mod checkpoint;
+mod clean;
 mod conn;
+mod edit;
+mod granting;
+mod grants;
 mod history;
 mod intake;
 mod layout;
 mod lease;
+mod limits;
+mod links;
 mod list;
-mod pending;
+mod pauses;
 #[cfg(test)]
 mod plans;
 mod pool;
 mod read;
+mod retry;
 mod row;
 mod settle;
 mod shard;
+mod stand;
+mod steer;
 mod supply;
 mod tx;
 mod writer;
@@ -30,11 +40,11 @@ use std::sync::Arc;
 use self::checkpoint::Checkpointer;
 use self::layout::Manifest;
 use self::shard::Shard;
-use super::Store;
 use super::placement::{Placement, Placer};
+use super::{Release, Store};
 use crate::ambient::{Clock, Dice};
 use crate::error::{Error, ErrorKind, Result};
-use crate::model::ShardId;
+use crate::model::{Released, ShardId, Timestamp};
 
 pub use layout::{NewStore, decisions_dir, events_dir, looseness, output_dir, runners_dir};
 pub use pool::PoolStats;
@@ -221,6 +231,20 @@ impl Drop for SqliteStore {
         if let Some(checkpointer) = &self.checkpointer {
             checkpointer.close();
         }
+    }
+}
+
+impl Release for SqliteStore {
+    fn deliver(&self, from: ShardId, now: Timestamp) -> Result<Vec<Released>> {
+        links::deliver(self, from, now)
+    }
+
+    fn grant(&self, now: Timestamp) -> Result<Vec<Released>> {
+        granting::grant(self, now)
+    }
+
+    fn mend(&self, now: Timestamp) -> Result<Vec<Released>> {
+        links::mend(self, now)
     }
 }
 

@@ -9,7 +9,10 @@ use rusqlite::{Connection, OptionalExtension as _, Row};
 
 use super::SqliteStore;
 use super::history;
+use super::limits;
+use super::links;
 use super::list;
+use super::pauses;
 use super::row::{self, StepRow, step_columns};
 use super::shard::Shard;
 use super::supply::{self, NEXT_DUE};
@@ -55,32 +58,38 @@ impl Read for SqliteStore {
     }
 
     fn find(&self, filter: &Filter) -> Result<Vec<StepId>> {
-        let mut ids: Vec<StepId> = self
-            .list(&Filter {
-                limit: None,
-                ..filter.clone()
-            })?
-            .into_iter()
-            .map(|step| step.id)
-            .collect();
+        let mut ids = Vec::new();
+        for shard in &self.shards {
+            ids.extend(list::find(shard, filter)?);
+        }
         ids.sort_unstable();
         Ok(ids)
     }
 
-    fn parents(&self, _: StepId) -> Result<Vec<Link>> {
-        Ok(Vec::new())
+    fn parents(&self, id: StepId) -> Result<Vec<Link>> {
+        links::parents(self, id)
     }
 
-    fn dependents(&self, _: StepId) -> Result<Vec<StepId>> {
-        Ok(Vec::new())
+    fn dependents(&self, id: StepId) -> Result<Vec<StepId>> {
+        links::dependents(self, id)
     }
 
     fn pauses(&self) -> Result<Vec<Paused>> {
-        Ok(Vec::new())
+        // Every shard has the same ones, but for the moment in which they are changed.
+        let mut all: Vec<Paused> = Vec::new();
+        for shard in &self.shards {
+            for paused in shard.read(pauses::read)? {
+                if !all.iter().any(|known| known.what == paused.what) {
+                    all.push(paused);
+                }
+            }
+        }
+        all.sort_by(|a, b| (a.since, &a.what).cmp(&(b.since, &b.what)));
+        Ok(all)
     }
 
     fn limits(&self) -> Result<Vec<LimitView>> {
-        Ok(Vec::new())
+        limits::view(self)
     }
 
     fn attempts(&self, id: StepId) -> Result<Vec<Attempt>> {
@@ -136,7 +145,8 @@ impl Read for SqliteStore {
         self.shard(shard)?.read(|connection| {
             connection
                 .prepare_cached(
-                    "SELECT band, key, n, since, weight FROM tally WHERE band = ?1 ORDER BY key",
+                    "SELECT band, key, n, since, weight FROM tally
+                      WHERE paused IN (0, 1) AND band = ?1 ORDER BY key",
                 )?
                 .query_map([band.get()], supply::tally_row)?
                 .collect()
@@ -196,6 +206,8 @@ fn counts(connection: &Connection) -> rusqlite::Result<ShardCounts> {
             name if name == Counter::Failed.name() => StepState::Failed,
             name if name == Counter::Cancelled.name() => StepState::Cancelled,
             name if name == Counter::Delayed.name() => StepState::Delayed,
+            name if name == Counter::Blocked.name() => StepState::Blocked,
+            name if name == Counter::Limited.name() => StepState::Limited,
             name if name == Counter::Held.name() => StepState::Held,
             _ => continue,
         };
@@ -213,12 +225,41 @@ fn counts(connection: &Connection) -> rusqlite::Result<ShardCounts> {
     counts
         .states
         .insert(StepState::Ready, counts.ready.values().sum());
+    counts.paused = connection
+        .prepare_cached("SELECT ifnull(sum(n), 0) FROM tally WHERE paused = 1")?
+        .query_row([], |row| number(row, 0))?;
+    counts.retrying = connection
+        .prepare_cached("SELECT count(*) FROM delayed WHERE attempt > 0")?
+        .query_row([], |row| number(row, 0))?;
     counts.states.retain(|_, count| *count > 0);
     counts.next_due = connection
         .prepare_cached(NEXT_DUE)?
         .query_row([], |row| row::timestamp(row, 0))
         .optional()?;
     Ok(counts)
+}
+
+/// Returns where a step stands; `None` if there is none of this id.
+pub(super) fn state_of(
+    connection: &Connection,
+    id: LocalId,
+) -> rusqlite::Result<Option<StepState>> {
+    for (state, sql) in POINT {
+        let found = connection
+            .prepare_cached(sql)?
+            .query_row([id.get()], |row| {
+                if state.is_final() {
+                    row::final_state(row, 9)
+                } else {
+                    Ok(state)
+                }
+            })
+            .optional()?;
+        if found.is_some() {
+            return Ok(found);
+        }
+    }
+    Ok(None)
 }
 
 /// Reads a number of rows.

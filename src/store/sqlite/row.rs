@@ -9,8 +9,8 @@ use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension as _, Row};
 
 use crate::model::{
-    Band, Command, Ending, Environment, FairnessKey, LocalId, Policy, RunnerId, StepState,
-    Timestamp, Weight,
+    Band, Command, Ending, Environment, FairnessKey, LocalId, Need, Policy, RunnerId, ShardId,
+    StepState, Timestamp, Weight,
 };
 
 /// What was asked for, as `steps` holds it.
@@ -44,10 +44,6 @@ impl StepRow {
     pub(super) fn read(row: &Row<'_>, from: usize) -> rusqlite::Result<Self> {
         let command = Command::from_bytes(row.get(from)?, row.get_ref(from + 1)?.as_blob()?)
             .ok_or_else(|| unreadable(from + 1, Type::Blob))?;
-        let policy = match row.get_ref(from + 9)?.as_str_or_null()? {
-            None => Policy::default(),
-            Some(text) => serde_json::from_str(text).or(Err(unreadable(from + 9, Type::Text)))?,
-        };
         Ok(Self {
             command,
             cwd: PathBuf::from(OsString::from_vec(row.get(from + 2)?)),
@@ -57,8 +53,8 @@ impl StepRow {
             weight: Weight::or_one(row.get(from + 6)?),
             created: timestamp(row, from + 7)?,
             name: row.get(from + 8)?,
+            policy: policy(row, from + 9)?,
             flow: row.get(from + 10)?,
-            policy,
         })
     }
 }
@@ -66,6 +62,14 @@ impl StepRow {
 /// Says that a column does not hold what this program wrote there.
 pub(super) fn unreadable(column: usize, kind: Type) -> rusqlite::Error {
     rusqlite::Error::FromSqlConversionFailure(column, kind, "not a value that fairq writes".into())
+}
+
+/// Reads how a step is to be treated.
+pub(super) fn policy(row: &Row<'_>, column: usize) -> rusqlite::Result<Policy> {
+    match row.get_ref(column)?.as_str_or_null()? {
+        None => Ok(Policy::default()),
+        Some(text) => serde_json::from_str(text).or(Err(unreadable(column, Type::Text))),
+    }
 }
 
 pub(super) fn band(row: &Row<'_>, column: usize) -> rusqlite::Result<Band> {
@@ -125,12 +129,52 @@ pub(super) fn ending(row: &Row<'_>, from: usize) -> rusqlite::Result<Ending> {
     })
 }
 
+/// Returns the number of a final state in `done`; 2, cancelled, for one that is none.
+pub(super) const fn final_number(state: StepState) -> u8 {
+    match state {
+        StepState::Succeeded => 0,
+        StepState::Failed => 1,
+        StepState::Cancelled
+        | StepState::Running
+        | StepState::Ready
+        | StepState::Delayed
+        | StepState::Blocked
+        | StepState::Limited
+        | StepState::Held => 2,
+    }
+}
+
 /// Reads a final state of `done`.
 pub(super) fn final_state(row: &Row<'_>, column: usize) -> rusqlite::Result<StepState> {
     Ok(match row.get::<_, u8>(column)? {
         0 => StepState::Succeeded,
         1 => StepState::Failed,
         2 => StepState::Cancelled,
+        _ => return Err(unreadable(column, Type::Integer)),
+    })
+}
+
+/// Reads the number of a shard.
+pub(super) fn shard(row: &Row<'_>, column: usize) -> rusqlite::Result<ShardId> {
+    let number: u8 = row.get(column)?;
+    ShardId::new(number).ok_or_else(|| unreadable(column, Type::Integer))
+}
+
+/// How a need stands in `edges`.
+pub(super) const fn need_number(need: Need) -> u8 {
+    match need {
+        Need::Success => 0,
+        Need::End => 1,
+        Need::Failure => 2,
+    }
+}
+
+/// Reads a need of `edges`.
+pub(super) fn need(row: &Row<'_>, column: usize) -> rusqlite::Result<Need> {
+    Ok(match row.get::<_, u8>(column)? {
+        0 => Need::Success,
+        1 => Need::End,
+        2 => Need::Failure,
         _ => return Err(unreadable(column, Type::Integer)),
     })
 }

@@ -6,11 +6,13 @@ use std::sync::Arc;
 use rusqlite::OptionalExtension as _;
 
 use super::SqliteStore;
-use super::row;
-use super::tx::{Counter, ReadyRow, Tx};
+use super::links;
+use super::row::{self, SELECT_STEP, StepRow};
+use super::stand::{self, Carried};
+use super::tx::{Counter, Tx};
 use crate::model::{
     Captured, Ending, Finished, LocalId, Recorded, RunnerId, Settled, Settlement, ShardId,
-    StepState, Timestamp, Verdict, Weight,
+    StepState, Timestamp, Verdict,
 };
 use crate::store::{AfterSettle, Settle};
 
@@ -33,6 +35,10 @@ pub(super) struct Held {
     pub(super) attempt: u32,
     pub(super) since: Timestamp,
     pub(super) claimed: Timestamp,
+    /// Whether somebody had asked for its end.
+    pub(super) wish: bool,
+    /// Whether it holds places of limits.
+    pub(super) limits: bool,
 }
 
 /// Takes a step out of `running` if this claim still holds it. The fence of every late write.
@@ -44,13 +50,15 @@ pub(super) fn end_running(
 ) -> rusqlite::Result<Option<Held>> {
     tx.prepare(
         "DELETE FROM running WHERE id = ?1 AND runner = ?2 AND fence = ?3
-         RETURNING attempt, since, claimed",
+         RETURNING attempt, since, claimed, wish, limits",
     )?
     .query_row((id.get(), runner.get(), fence), |row| {
         Ok(Held {
             attempt: row.get(0)?,
             since: row::timestamp(row, 1)?,
             claimed: row::timestamp(row, 2)?,
+            wish: row.get(3)?,
+            limits: row.get(4)?,
         })
     })
     .optional()
@@ -151,40 +159,67 @@ fn settle(tx: &Tx<'_>, settlement: &Settlement) -> rusqlite::Result<Settled> {
         ended: finished.ended,
         ending: &finished.ending,
     };
-    match settlement.verdict {
-        Verdict::Succeeded => record_try(tx, &one, Some(StepState::Succeeded))?,
-        Verdict::Failed => record_try(tx, &one, Some(StepState::Failed))?,
-        Verdict::Retry { .. } | Verdict::GiveBack => {
-            record_try(tx, &one, None)?;
-            give_back(tx, id, held, finished.fence)?;
+    let verdict = settlement.verdict;
+    let over = match verdict {
+        // What was asked to end is not started again, and is not called a success either.
+        _ if held.wish => Some(StepState::Cancelled),
+        Verdict::Succeeded => Some(StepState::Succeeded),
+        Verdict::Failed => Some(StepState::Failed),
+        Verdict::Retry { .. } | Verdict::GiveBack => None,
+    };
+    record_try(tx, &one, over)?;
+    keep_output(tx, finished)?;
+    let mut recorded = Recorded {
+        state: StepState::Ready,
+        released: Vec::new(),
+        tell: held.limits,
+    };
+    let now = finished.ended;
+    match over {
+        Some(state) => {
+            recorded.state = state;
+            recorded.tell |= links::tell(tx, id, state, now, &mut recorded.released)?;
+        }
+        None => {
+            recorded.state = put_back(tx, id, held, finished.fence, verdict, now)?;
+            recorded.tell &= recorded.state != StepState::Ready;
         }
     }
-    keep_output(tx, finished)?;
-    Ok(Settled::Recorded(Recorded {
-        state: StepState::Failed,
-        released: Vec::new(),
-        tell: false,
-    }))
+    Ok(Settled::Recorded(recorded))
 }
 
-/// Puts a step back among the due, with its age and without counting the try.
-fn give_back(tx: &Tx<'_>, id: LocalId, held: Held, fence: u32) -> rusqlite::Result<()> {
-    let (band, key, weight) = tx
-        .prepare("SELECT band, key, weight FROM steps WHERE id = ?1")?
-        .query_row([id.get()], |row| {
-            Ok((
-                row::band(row, 0)?,
-                row::key(row, 1)?,
-                Weight::or_one(row.get(2)?),
-            ))
-        })?;
-    let ready = ReadyRow {
-        since: held.since,
-        weight,
-        attempt: held.attempt - 1,
+/// Puts a step back that is to be tried again: at its time, this try counted; or with its age, as if
+/// this try had not been.
+fn put_back(
+    tx: &Tx<'_>,
+    id: LocalId,
+    held: Held,
+    fence: u32,
+    verdict: Verdict,
+    now: Timestamp,
+) -> rusqlite::Result<StepState> {
+    let step = tx
+        .prepare(SELECT_STEP)?
+        .query_row([id.get()], |row| StepRow::read(row, 0))?;
+    let plain = Carried {
         fence,
+        ..Carried::of(id, &step, held.since)
     };
-    tx.put_ready(band, &key, id, ready)
+    let step = match verdict {
+        Verdict::Retry { at } => Carried {
+            due: Some(at),
+            since: at,
+            attempt: held.attempt,
+            ..plain
+        },
+        // It is due again at once, and keeps its places.
+        Verdict::GiveBack | Verdict::Succeeded | Verdict::Failed => Carried {
+            attempt: held.attempt.saturating_sub(1),
+            limit: None,
+            ..plain
+        },
+    };
+    stand::put(tx, &step, 0, now)
 }
 
 fn keep_output(tx: &Tx<'_>, finished: &Finished) -> rusqlite::Result<()> {

@@ -202,7 +202,7 @@ impl Shard {
                 Durability::Normal,
             ),
         };
-        let value = transact(&connection, &mut level, durability, work)
+        let value = transact(&connection, self.id, &mut level, durability, work)
             .map_err(|error| self.failed(&error))?;
         *held = Some((connection, level));
         Ok(value)
@@ -211,12 +211,13 @@ impl Shard {
 
 fn transact<T>(
     connection: &Connection,
+    shard: ShardId,
     level: &mut Durability,
     durability: Durability,
     work: impl FnOnce(&Tx<'_>) -> rusqlite::Result<T>,
 ) -> rusqlite::Result<T> {
     writer::set_durability(connection, level, durability)?;
-    let tx = Tx::begin(connection)?;
+    let tx = Tx::begin(connection, shard)?;
     match work(&tx) {
         Ok(value) => tx.commit().map(|()| value),
         Err(error) => {

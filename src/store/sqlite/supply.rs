@@ -4,37 +4,54 @@
 use rusqlite::{CachedStatement, Connection, OptionalExtension as _, Row};
 
 use super::SqliteStore;
+use super::links;
+use super::pauses;
 use super::row;
-use super::tx::{Counter, ReadyRow, Tx};
+use super::stand::{self, Carried};
+use super::tx::{Counter, Tx};
 use super::writer::Durability;
 use crate::error::Result;
-use crate::model::{Band, LocalId, ShardId, Timestamp, Weight};
+use crate::model::{Band, Ending, LocalId, ShardId, Timestamp, Weight};
 use crate::store::{Supply, Want};
 use crate::tally::{ShardTally, Tally};
 
 /// The best band and what each key has there.
 pub(super) const TALLY: &str = "SELECT band, key, n, since, weight FROM tally
-      WHERE band = (SELECT min(band) FROM tally) ORDER BY key";
+      WHERE paused = 0 AND band = (SELECT min(band) FROM tally WHERE paused = 0) ORDER BY key";
 /// A key's oldest due steps.
 pub(super) const FETCH: &str =
     "SELECT id FROM ready WHERE band = ?1 AND key = ?2 ORDER BY id LIMIT ?3";
 /// What has become due, oldest first.
-pub(super) const COME_DUE: &str = "SELECT d.id, d.due, d.attempt, d.fence, s.band, s.key, s.weight
+pub(super) const COME_DUE: &str =
+    "SELECT d.id, d.due, d.attempt, d.fence, s.band, s.key, s.weight, s.policy
        FROM delayed d CROSS JOIN steps s ON s.id = d.id
       WHERE d.due <= ?1 ORDER BY d.due, d.id LIMIT 1000";
 /// When the next step falls due.
 pub(super) const NEXT_DUE: &str = "SELECT due FROM delayed ORDER BY due LIMIT 1";
+/// When the next one is not to be started any more.
+pub(super) const NEXT_EXPIRY: &str = "SELECT at FROM expiring ORDER BY at LIMIT 1";
+/// What is not to be started any more.
+const EXPIRED: &str = "SELECT at, id FROM expiring WHERE at <= ?1 ORDER BY at, id LIMIT 1000";
 
 impl Supply for SqliteStore {
     fn promote(&self, shard: ShardId, now: Timestamp) -> Result<Option<Timestamp>> {
         let shard = self.shard(shard)?;
         loop {
-            let next = shard.watch(next_due)?;
-            if next.is_none_or(|due| due > now) {
-                return Ok(next);
+            let (due, expiry) = shard.watch(|connection| {
+                Ok((
+                    first(connection, NEXT_DUE)?,
+                    first(connection, NEXT_EXPIRY)?,
+                ))
+            })?;
+            let is_now = |at: Option<Timestamp>| at.is_some_and(|at| at <= now);
+            if !is_now(due) && !is_now(expiry) {
+                return Ok(due.into_iter().chain(expiry).min());
             }
             // In portions: a writer that moves a million steps at once holds everybody up.
-            shard.write(Durability::Normal, move |tx| promote(tx, now))?;
+            shard.write(Durability::Normal, move |tx| {
+                promote(tx, now)?;
+                expire(tx, now)
+            })?;
         }
     }
 
@@ -56,9 +73,18 @@ impl Supply for SqliteStore {
             // One transaction: all keys are seen at one moment, and the log is locked once.
             let transaction = connection.unchecked_transaction()?;
             let mut statement = transaction.prepare_cached(FETCH)?;
+            let paused = pauses::read(&transaction)?;
             let lists = wants
                 .iter()
-                .map(|want| fetch_key(&mut statement, band, want))
+                .map(|want| {
+                    if paused
+                        .iter()
+                        .any(|pause| pause.what.covers(band, &want.key))
+                    {
+                        return Ok(Vec::new());
+                    }
+                    fetch_key(&mut statement, band, want)
+                })
                 .collect::<rusqlite::Result<Vec<_>>>()?;
             drop(statement);
             transaction.finish()?;
@@ -67,9 +93,9 @@ impl Supply for SqliteStore {
     }
 }
 
-fn next_due(connection: &Connection) -> rusqlite::Result<Option<Timestamp>> {
+fn first(connection: &Connection, sql: &str) -> rusqlite::Result<Option<Timestamp>> {
     connection
-        .prepare_cached(NEXT_DUE)?
+        .prepare_cached(sql)?
         .query_row([], |row| row::timestamp(row, 0))
         .optional()
 }
@@ -78,26 +104,47 @@ fn promote(tx: &Tx<'_>, now: Timestamp) -> rusqlite::Result<()> {
     let mut statement = tx.prepare(COME_DUE)?;
     let due = statement
         .query_map([now.millis()], |row| {
-            let ready = ReadyRow {
+            Ok(Carried {
+                id: row::local(row, 0)?,
+                band: row::band(row, 4)?,
+                key: row::key(row, 5)?,
+                weight: Weight::or_one(row.get(6)?),
+                limit: row::policy(row, 7)?.limits.into_keys().next(),
+                due: None,
                 since: row::timestamp(row, 1)?,
                 attempt: row.get(2)?,
                 fence: row.get(3)?,
-                weight: Weight::or_one(row.get(6)?),
-            };
-            Ok((
-                row::local(row, 0)?,
-                row::band(row, 4)?,
-                row::key(row, 5)?,
-                ready,
-            ))
+            })
         })?
         .collect::<rusqlite::Result<Vec<_>>>()?;
     let mut remove = tx.prepare("DELETE FROM delayed WHERE id = ?1")?;
-    for (id, band, key, ready) in &due {
-        remove.execute([id.get()])?;
-        tx.put_ready(*band, key, *id, *ready)?;
+    for step in &due {
+        remove.execute([step.id.get()])?;
+        stand::put(tx, step, 0, now)?;
     }
     tx.count(Counter::Delayed, -i64::try_from(due.len()).unwrap_or(0));
+    Ok(())
+}
+
+/// Ends the steps that were not started in time. One that has been started is left alone.
+fn expire(tx: &Tx<'_>, now: Timestamp) -> rusqlite::Result<()> {
+    let over: Vec<(i64, LocalId)> = tx
+        .prepare(EXPIRED)?
+        .query_map([now.millis()], |row| Ok((row.get(0)?, row::local(row, 1)?)))?
+        .collect::<rusqlite::Result<_>>()?;
+    let mut remove = tx.prepare("DELETE FROM expiring WHERE at = ?1 AND id = ?2")?;
+    for (at, id) in over {
+        remove.execute((at, id.get()))?;
+        let Some(step) = stand::find(tx, id)? else {
+            continue;
+        };
+        if step.carried.fence == 0 {
+            // Whoever waits for it on this shard is found by the cycle that called us.
+            let mut released = Vec::new();
+            let end = links::End::failed(&Ending::Expired);
+            links::end_waiting(tx, &step, end, now, &mut released)?;
+        }
+    }
     Ok(())
 }
 

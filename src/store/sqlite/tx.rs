@@ -10,7 +10,9 @@ use std::collections::BTreeMap;
 
 use rusqlite::{CachedStatement, Connection, OptionalExtension as _};
 
-use crate::model::{Band, FairnessKey, LocalId, Timestamp, Weight};
+use super::pauses;
+use crate::model::{Band, FairnessKey, LocalId, ShardId, Timestamp, Weight};
+use crate::store::Paused;
 
 /// A row of `ready`, less its key columns.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -28,6 +30,8 @@ pub(super) enum Counter {
     Failed,
     Cancelled,
     Delayed,
+    Blocked,
+    Limited,
     Held,
 }
 
@@ -38,6 +42,8 @@ impl Counter {
             Self::Failed => "failed",
             Self::Cancelled => "cancelled",
             Self::Delayed => "delayed",
+            Self::Blocked => "blocked",
+            Self::Limited => "limited",
             Self::Held => "held",
         }
     }
@@ -64,18 +70,44 @@ struct Sums {
 #[derive(Debug)]
 pub(super) struct Tx<'c> {
     connection: &'c Connection,
+    shard: ShardId,
     sums: RefCell<Sums>,
+    /// What is paused on this shard, once somebody has asked.
+    pauses: RefCell<Option<Vec<Paused>>>,
 }
 
 impl<'c> Tx<'c> {
     /// Starts one. Takes the write lock at once: a transaction that reads first and writes later
     /// fails in a third of all cases where others write, however long it is told to wait.
-    pub(super) fn begin(connection: &'c Connection) -> rusqlite::Result<Self> {
+    pub(super) fn begin(connection: &'c Connection, shard: ShardId) -> rusqlite::Result<Self> {
         connection.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
         Ok(Self {
             connection,
+            shard,
             sums: RefCell::default(),
+            pauses: RefCell::default(),
         })
+    }
+
+    /// Returns the shard that it writes.
+    pub(super) const fn shard(&self) -> ShardId {
+        self.shard
+    }
+
+    /// Returns whether nothing of this band and key is to start. What is paused is read once a
+    /// transaction: pausing and resuming have transactions of their own.
+    pub(super) fn is_paused(&self, band: Band, key: &FairnessKey) -> rusqlite::Result<bool> {
+        let mut known = self.pauses.borrow_mut();
+        let pauses = match &mut *known {
+            Some(pauses) => pauses,
+            unread => unread.insert(pauses::read(self.connection)?),
+        };
+        Ok(pauses.iter().any(|pause| pause.what.covers(band, key)))
+    }
+
+    /// Forgets what is paused, after this transaction has changed it.
+    pub(super) fn forget_pauses(&self) {
+        *self.pauses.borrow_mut() = None;
     }
 
     /// Writes the sums and makes all of it last.
@@ -186,7 +218,7 @@ impl<'c> Tx<'c> {
                 (false, Some((id, since, weight))) => self
                     .prepare(
                         "INSERT INTO tally(paused, band, key, n, head, since, weight)
-                         VALUES (0, ?1, ?2, ?3, ?4, ?5, ?6)
+                         VALUES (?7, ?1, ?2, ?3, ?4, ?5, ?6)
                          ON CONFLICT(paused, band, key) DO UPDATE SET
                            n      = n + excluded.n,
                            since  = iif(excluded.head < head, excluded.since, since),
@@ -200,6 +232,7 @@ impl<'c> Tx<'c> {
                         id.get(),
                         since.millis(),
                         weight.get(),
+                        self.is_paused(*band, key)?,
                     ))
                     .map(drop)?,
                 (true, _) => self.seek_head(*band, key, change.more)?,
@@ -232,18 +265,26 @@ impl<'c> Tx<'c> {
             .optional()?;
         match head {
             None => self
-                .prepare("DELETE FROM tally WHERE band = ?1 AND key = ?2")?
-                .execute((band.get(), key.as_str()))
+                .prepare("DELETE FROM tally WHERE paused = ?3 AND band = ?1 AND key = ?2")?
+                .execute((band.get(), key.as_str(), self.is_paused(band, key)?))
                 .map(drop),
             Some((id, since, weight)) => self
                 .prepare(
                     "INSERT INTO tally(paused, band, key, n, head, since, weight)
-                     VALUES (0, ?1, ?2, ?3, ?4, ?5, ?6)
+                     VALUES (?7, ?1, ?2, ?3, ?4, ?5, ?6)
                      ON CONFLICT(paused, band, key) DO UPDATE SET
                        n = n + excluded.n, head = excluded.head,
                        since = excluded.since, weight = excluded.weight",
                 )?
-                .execute((band.get(), key.as_str(), more, id, since, weight))
+                .execute((
+                    band.get(),
+                    key.as_str(),
+                    more,
+                    id,
+                    since,
+                    weight,
+                    self.is_paused(band, key)?,
+                ))
                 .map(drop),
         }
     }

@@ -289,7 +289,7 @@ fn run_group(
     mut group: Vec<Queued>,
 ) {
     let began = shared.clock.monotonic();
-    let outcome = transact(connection, level, &mut group);
+    let outcome = transact(connection, shared.shard, level, &mut group);
     // Members of a group that was undone are tried again, each alone.
     let is_over = outcome.is_ok() || group.len() == 1;
     shared.note(began, group.len(), is_over);
@@ -313,6 +313,7 @@ fn run_group(
 
 fn transact(
     connection: &Connection,
+    shard: ShardId,
     level: &mut Durability,
     group: &mut [Queued],
 ) -> rusqlite::Result<()> {
@@ -322,7 +323,7 @@ fn transact(
         .max()
         .unwrap_or(*level);
     set_durability(connection, level, wanted)?;
-    let tx = Tx::begin(connection)?;
+    let tx = Tx::begin(connection, shard)?;
     for queued in group {
         if let Err(error) = queued.job.run(&tx) {
             tx.roll_back();

@@ -1,0 +1,323 @@
+//! A store as a runner sees it that serves only some bands and keys.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::{
+    Action, AfterSettle, Arrival, Attempt, Claims, Cleaned, Filter, Intake, Lease, LimitView, Link,
+    Output, Pause, Paused, Put, Read, Release, Retention, Settle, ShardCounts, Steer, Steered,
+    StepView, Store, Supply, Want,
+};
+use crate::error::Result;
+use crate::model::{
+    Band, Candidate, Claim, FairnessKey, LimitName, LocalId, LostRun, NewStep, Released, RunnerId,
+    Settled, Settlement, ShardId, StepId, StepState, Stream, Timestamp,
+};
+use crate::stats::{Dispatch, Window};
+use crate::tally::{ShardTally, Tally};
+
+/// A store of which only steps of some bands and keys are told as due. Whatever else one asks it, and
+/// all that is done to it, goes to the store itself.
+///
+/// What is hidden does not hold up what is not: the best band is the best one that is served. A look
+/// costs O(bands + keys) more than that of the store.
+pub struct Only {
+    store: Arc<dyn Store>,
+    chosen: Arc<Chosen>,
+}
+
+/// What is served.
+#[derive(Debug)]
+struct Chosen {
+    /// Empty for all.
+    bands: BTreeSet<Band>,
+    /// Empty for all.
+    keys: BTreeSet<FairnessKey>,
+}
+
+impl Chosen {
+    fn serves(&self, band: Band, key: &FairnessKey) -> bool {
+        (self.bands.is_empty() || self.bands.contains(&band))
+            && (self.keys.is_empty() || self.keys.contains(key))
+    }
+
+    fn leave(&self, released: &mut Vec<Released>) {
+        released.retain(|step| self.serves(step.band, &step.key));
+    }
+}
+
+impl std::fmt::Debug for Only {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Only")
+            .field("chosen", &self.chosen)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Only {
+    /// Shows of a store only steps of these bands and of these keys; an empty set stands for all.
+    pub fn new(store: Arc<dyn Store>, bands: BTreeSet<Band>, keys: BTreeSet<FairnessKey>) -> Self {
+        Self {
+            store,
+            chosen: Arc::new(Chosen { bands, keys }),
+        }
+    }
+
+    /// Returns what is due and may start at each band that is served, best first.
+    fn due(&self, shard: ShardId) -> Result<impl Iterator<Item = Result<(Band, Vec<Tally>)>>> {
+        let pauses = self.store.pauses()?;
+        let mut bands: Vec<Band> = self.store.counts(shard)?.ready.into_keys().collect();
+        bands.retain(|band| self.chosen.bands.is_empty() || self.chosen.bands.contains(band));
+        Ok(bands.into_iter().map(move |band| {
+            let mut keys = self.store.tally_at(shard, band)?;
+            keys.retain(|tally| {
+                let paused = pauses.iter().any(|it| it.what.covers(band, &tally.key));
+                self.chosen.serves(band, &tally.key) && !paused
+            });
+            Ok((band, keys))
+        }))
+    }
+
+    /// Returns the filter for what is served of a shard in a state.
+    fn filter(&self, shard: ShardId, state: StepState) -> Filter {
+        Filter {
+            ids: vec![(shard, 0, i64::MAX)],
+            states: vec![state],
+            keys: self.chosen.keys.iter().cloned().collect(),
+            bands: self.chosen.bands.iter().copied().collect(),
+            ..Filter::default()
+        }
+    }
+
+    fn served(&self, mut released: Vec<Released>) -> Vec<Released> {
+        self.chosen.leave(&mut released);
+        released
+    }
+}
+
+impl Supply for Only {
+    fn promote(&self, shard: ShardId, now: Timestamp) -> Result<Option<Timestamp>> {
+        self.store.promote(shard, now)
+    }
+
+    fn version(&self, shard: ShardId) -> Result<u64> {
+        self.store.version(shard)
+    }
+
+    fn tally(&self, shard: ShardId) -> Result<ShardTally> {
+        for due in self.due(shard)? {
+            let (band, keys) = due?;
+            if !keys.is_empty() {
+                return Ok(ShardTally::new(band, keys));
+            }
+        }
+        Ok(ShardTally::nothing())
+    }
+
+    fn fetch(&self, shard: ShardId, band: Band, wants: &[Want]) -> Result<Vec<Vec<LocalId>>> {
+        self.store.fetch(shard, band, wants)
+    }
+}
+
+impl Release for Only {
+    fn deliver(&self, from: ShardId, now: Timestamp) -> Result<Vec<Released>> {
+        Ok(self.served(self.store.deliver(from, now)?))
+    }
+
+    fn grant(&self, now: Timestamp) -> Result<Vec<Released>> {
+        Ok(self.served(self.store.grant(now)?))
+    }
+
+    fn mend(&self, now: Timestamp) -> Result<Vec<Released>> {
+        Ok(self.served(self.store.mend(now)?))
+    }
+}
+
+impl Settle for Only {
+    fn settle(&self, shard: ShardId, settlements: Arc<[Settlement]>, after: AfterSettle) {
+        let chosen = Arc::clone(&self.chosen);
+        let after = move |settled: Result<Vec<Settled>>| {
+            after(settled.map(|mut settled| {
+                for one in &mut settled {
+                    if let Settled::Recorded(recorded) = one {
+                        chosen.leave(&mut recorded.released);
+                    }
+                }
+                settled
+            }));
+        };
+        self.store.settle(shard, settlements, Box::new(after));
+    }
+}
+
+impl Read for Only {
+    /// Counts what is served: of what is due, only what may start.
+    fn counts(&self, shard: ShardId) -> Result<ShardCounts> {
+        let all = self.store.counts(shard)?;
+        let mut counts = ShardCounts {
+            next_due: all.next_due,
+            ..ShardCounts::default()
+        };
+        let mut ready = 0;
+        for due in self.due(shard)? {
+            let (band, keys) = due?;
+            let count = keys.iter().map(|tally| u64::from(tally.count)).sum();
+            if count > 0 {
+                counts.ready.insert(band, count);
+                ready += count;
+            }
+        }
+        counts.states.insert(StepState::Ready, ready);
+        for (state, count) in all.states {
+            // Ended ones may be many, and nobody who serves asks for them.
+            if state != StepState::Ready && !state.is_final() && count > 0 {
+                let served = self.store.find(&self.filter(shard, state))?.len() as u64;
+                counts.states.insert(state, served);
+            }
+        }
+        if all.retrying > 0 {
+            let delayed = self.store.list(&self.filter(shard, StepState::Delayed))?;
+            let retrying = delayed.iter().filter(|step| step.attempt > 0);
+            counts.retrying = retrying.count() as u64;
+        }
+        Ok(counts)
+    }
+
+    fn get(&self, id: StepId) -> Result<Option<StepView>> {
+        self.store.get(id)
+    }
+
+    fn list(&self, filter: &Filter) -> Result<Vec<StepView>> {
+        self.store.list(filter)
+    }
+
+    fn find(&self, filter: &Filter) -> Result<Vec<StepId>> {
+        self.store.find(filter)
+    }
+
+    fn parents(&self, id: StepId) -> Result<Vec<Link>> {
+        self.store.parents(id)
+    }
+
+    fn dependents(&self, id: StepId) -> Result<Vec<StepId>> {
+        self.store.dependents(id)
+    }
+
+    fn pauses(&self) -> Result<Vec<Paused>> {
+        self.store.pauses()
+    }
+
+    fn limits(&self) -> Result<Vec<LimitView>> {
+        self.store.limits()
+    }
+
+    fn attempts(&self, id: StepId) -> Result<Vec<Attempt>> {
+        self.store.attempts(id)
+    }
+
+    fn output(&self, id: StepId, fence: u32, stream: Stream) -> Result<Option<Output>> {
+        self.store.output(id, fence, stream)
+    }
+
+    fn tally_at(&self, shard: ShardId, band: Band) -> Result<Vec<Tally>> {
+        self.store.tally_at(shard, band)
+    }
+
+    fn ahead(&self, id: StepId, band: Band, key: &FairnessKey, most: u32) -> Result<u32> {
+        self.store.ahead(id, band, key, most)
+    }
+
+    fn dispatches(
+        &self,
+        shard: ShardId,
+        window: Window,
+        each: &mut dyn FnMut(Dispatch),
+    ) -> Result<()> {
+        self.store.dispatches(shard, window, each)
+    }
+
+    fn arrivals(
+        &self,
+        shard: ShardId,
+        after: LocalId,
+        since: Timestamp,
+        limit: usize,
+    ) -> Result<Vec<Arrival>> {
+        self.store.arrivals(shard, after, since, limit)
+    }
+}
+
+impl Intake for Only {
+    fn put(&self, steps: &[NewStep], now: Timestamp) -> Result<Vec<Put>> {
+        self.store.put(steps, now)
+    }
+
+    fn pour(
+        &self,
+        keys: &BTreeSet<FairnessKey>,
+        steps: &mut dyn Iterator<Item = Result<NewStep>>,
+        now: Timestamp,
+    ) -> Result<Vec<StepId>> {
+        self.store.pour(keys, steps, now)
+    }
+
+    fn place(&self, key: &FairnessKey) -> ShardId {
+        self.store.place(key)
+    }
+}
+
+impl Claims for Only {
+    fn claim(
+        &self,
+        shard: ShardId,
+        candidates: &[Candidate],
+        lease: Lease,
+        now: Timestamp,
+    ) -> Result<Vec<Option<Claim>>> {
+        self.store.claim(shard, candidates, lease, now)
+    }
+
+    fn renew(&self, shard: ShardId, lease: Lease) -> Result<()> {
+        self.store.renew(shard, lease)
+    }
+
+    fn holders(&self, shard: ShardId) -> Result<Vec<Lease>> {
+        self.store.holders(shard)
+    }
+
+    fn reclaim(&self, shard: ShardId, dead: RunnerId, now: Timestamp) -> Result<Vec<LostRun>> {
+        self.store.reclaim(shard, dead, now)
+    }
+
+    fn wishes(&self, shard: ShardId, runner: RunnerId) -> Result<Vec<(LocalId, u32)>> {
+        self.store.wishes(shard, runner)
+    }
+}
+
+impl Steer for Only {
+    fn steer(&self, ids: &[StepId], action: &Action, now: Timestamp) -> Result<Vec<Steered>> {
+        self.store.steer(ids, action, now)
+    }
+
+    fn pause(&self, what: &Pause, now: Timestamp) -> Result<()> {
+        self.store.pause(what, now)
+    }
+
+    fn resume(&self, what: &Pause) -> Result<bool> {
+        self.store.resume(what)
+    }
+
+    fn set_limit(&self, name: &LimitName, places: Option<u32>) -> Result<Option<u32>> {
+        self.store.set_limit(name, places)
+    }
+
+    fn clean(&self, shard: ShardId, retention: &Retention) -> Result<Cleaned> {
+        self.store.clean(shard, retention)
+    }
+}
+
+impl Store for Only {
+    fn shard_count(&self) -> u8 {
+        self.store.shard_count()
+    }
+}

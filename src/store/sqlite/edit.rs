@@ -1,0 +1,109 @@
+//! Changing what was asked for of a step that waits.
+
+use std::os::unix::ffi::OsStrExt as _;
+
+use super::intake::{Envs, policy_text};
+use super::row::{self, SELECT_STEP, StepRow};
+use super::stand::{self, Carried, Waiting};
+use super::steer::missing;
+use super::tx::Tx;
+use crate::model::{Command, StepState, Timestamp};
+use crate::store::{Edit, Steered};
+
+/// Changes a step, and puts it where it belongs as it is now; a held one stays held.
+pub(super) fn edit(
+    tx: &Tx<'_>,
+    waiting: Waiting,
+    edit: &Edit,
+    now: Timestamp,
+) -> rusqlite::Result<Steered> {
+    let id = waiting.carried.id;
+    let limits = |tx: &Tx<'_>| {
+        tx.prepare("SELECT policy FROM steps WHERE id = ?1")?
+            .query_row([id.get()], |row| Ok(row::policy(row, 0)?.limits))
+    };
+    let had = limits(tx)?;
+    // Taken away first: it stands under its old band and key.
+    stand::take(tx, &waiting)?;
+    rewrite(tx, &waiting, edit)?;
+    let step = tx
+        .prepare(SELECT_STEP)?
+        .query_row([id.get()], |row| StepRow::read(row, 0))?;
+    let was = &waiting.carried;
+    let is_now = Carried {
+        due: edit.due.unwrap_or(was.due),
+        attempt: was.attempt,
+        fence: was.fence,
+        ..Carried::of(id, &step, was.since)
+    };
+    let to = if waiting.state == StepState::Held {
+        stand::put_held(tx, &is_now, now)?;
+        StepState::Held
+    } else if waiting.state == StepState::Ready && edit.due.is_none() && limits(tx)? == had {
+        // It keeps its age, and its places.
+        stand::put_ready(tx, &is_now)?;
+        StepState::Ready
+    } else {
+        stand::put(tx, &is_now, missing(tx, id)?, now)?
+    };
+    Ok(Steered::Done {
+        from: waiting.state,
+        to,
+    })
+}
+
+fn rewrite(tx: &Tx<'_>, waiting: &Waiting, edit: &Edit) -> rusqlite::Result<()> {
+    let id = waiting.carried.id.get();
+    if let Some(command) = &edit.command {
+        tx.prepare("UPDATE steps SET shell = ?2, command = ?3 WHERE id = ?1")?
+            .execute((id, matches!(command, Command::Shell(_)), command.to_bytes()))?;
+    }
+    if let Some(cwd) = &edit.cwd {
+        tx.prepare("UPDATE steps SET cwd = ?2 WHERE id = ?1")?
+            .execute((id, cwd.as_os_str().as_bytes()))?;
+    }
+    if let Some(env) = &edit.env {
+        let env = Envs::default().id(tx, env)?;
+        tx.prepare("UPDATE steps SET env = ?2 WHERE id = ?1")?
+            .execute((id, env))?;
+    }
+    if edit.band.is_some() || edit.key.is_some() || edit.weight.is_some() {
+        tx.prepare(
+            "UPDATE steps SET band = ifnull(?2, band), key = ifnull(?3, key),
+                              weight = ifnull(?4, weight) WHERE id = ?1",
+        )?
+        .execute((
+            id,
+            edit.band.map(|band| band.get()),
+            edit.key.as_ref().map(|key| key.as_str()),
+            edit.weight.map(|weight| weight.get()),
+        ))?;
+    }
+    if let Some(name) = &edit.name {
+        tx.prepare("UPDATE steps SET name = ?2 WHERE id = ?1")?
+            .execute((id, name))?;
+    }
+    if let Some(flow) = &edit.flow {
+        tx.prepare("UPDATE steps SET flow = ?2 WHERE id = ?1")?
+            .execute((id, flow))?;
+    }
+    if let Some(policy) = &edit.policy {
+        tx.prepare("UPDATE steps SET policy = ?2 WHERE id = ?1")?
+            .execute((id, policy_text(policy)?))?;
+        tx.prepare("DELETE FROM expiring WHERE id = ?1")?
+            .execute([id])?;
+        if let Some(expire) = policy.expire {
+            tx.prepare("INSERT INTO expiring(at, id) VALUES (?1, ?2)")?
+                .execute((expire.millis(), id))?;
+        }
+    }
+    if let Some(tags) = &edit.tags {
+        tx.prepare("DELETE FROM tags WHERE id = ?1")?
+            .execute([id])?;
+        for tag in tags {
+            tx.prepare("INSERT OR IGNORE INTO tags(id, tag) VALUES (?1, ?2)")?
+                .execute((id, tag))?;
+        }
+    }
+    Ok(())
+}

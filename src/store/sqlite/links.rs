@@ -1,0 +1,484 @@
+//! Steps that wait for other steps: telling them what became of those.
+//!
+//! On one shard it happens in the transaction that ends the parent. Steps of other shards are told
+//! by way of the outbox, which is written in that transaction too; a row leaves it when the other
+//! shard has it, so a crash in between delays and loses nothing. Telling twice changes nothing: an
+//! edge that is answered is not open any more.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rusqlite::{Connection, OptionalExtension as _};
+
+use super::SqliteStore;
+use super::row;
+use super::shard::Shard;
+use super::stand::{self, Waiting};
+use super::tx::{Counter, Tx};
+use super::writer::Durability;
+use crate::error::Result;
+use crate::model::{Ending, LocalId, Need, Released, ShardId, StepId, StepState, Timestamp};
+use crate::store::Link;
+
+/// How a step ends that never ran.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct End<'e> {
+    state: StepState,
+    ending: &'e Ending,
+}
+
+impl<'e> End<'e> {
+    pub(super) const fn failed(ending: &'e Ending) -> Self {
+        Self {
+            state: StepState::Failed,
+            ending,
+        }
+    }
+
+    pub(super) const fn cancelled(ending: &'e Ending) -> Self {
+        Self {
+            state: StepState::Cancelled,
+            ending,
+        }
+    }
+}
+
+/// Ends a step that waits, and tells those who wait for it. Returns whether steps of other shards
+/// have yet to be told.
+pub(super) fn end_waiting(
+    tx: &Tx<'_>,
+    step: &Waiting,
+    end: End<'_>,
+    now: Timestamp,
+    released: &mut Vec<Released>,
+) -> rusqlite::Result<bool> {
+    stand::take(tx, step)?;
+    record_end(tx, step, end, now)?;
+    tell(tx, step.carried.id, end.state, now, released)
+}
+
+/// Records that a step which stands nowhere any more is over without having run.
+pub(super) fn record_end(
+    tx: &Tx<'_>,
+    step: &Waiting,
+    end: End<'_>,
+    now: Timestamp,
+) -> rusqlite::Result<()> {
+    let (kind, code, reason) = row::ending_columns(end.ending);
+    tx.prepare(
+        "INSERT INTO done(id, state, fence, attempt, runner, worker, since, claimed, started,
+                          ended, ending, code, reason)
+         VALUES (?1, ?2, ?3, ?4, NULL, 0, ?5, ?6, NULL, ?6, ?7, ?8, ?9)",
+    )?
+    .execute((
+        step.carried.id.get(),
+        row::final_number(end.state),
+        step.carried.fence,
+        step.carried.attempt,
+        step.carried.since.millis(),
+        now.millis(),
+        kind,
+        code,
+        reason,
+    ))?;
+    tx.count(
+        match end.state {
+            StepState::Succeeded => Counter::Succeeded,
+            StepState::Failed => Counter::Failed,
+            StepState::Cancelled
+            | StepState::Running
+            | StepState::Ready
+            | StepState::Delayed
+            | StepState::Blocked
+            | StepState::Limited
+            | StepState::Held => Counter::Cancelled,
+        },
+        1,
+    );
+    Ok(())
+}
+
+/// Tells the steps that wait for one that has just ended. Returns whether steps of other shards have
+/// yet to be told.
+pub(super) fn tell(
+    tx: &Tx<'_>,
+    parent: LocalId,
+    state: StepState,
+    now: Timestamp,
+    released: &mut Vec<Released>,
+) -> rusqlite::Result<bool> {
+    let mut others = false;
+    // What ends because of it has dependents too.
+    let mut ended = vec![(parent, state)];
+    while let Some((parent, state)) = ended.pop() {
+        let children: Vec<(ShardId, LocalId)> = tx
+            .prepare(CHILDREN)?
+            .query_map([parent.get()], |row| {
+                Ok((row::shard(row, 0)?, row::local(row, 1)?))
+            })?
+            .collect::<rusqlite::Result<_>>()?;
+        if children.is_empty() {
+            continue;
+        }
+        tx.prepare("DELETE FROM children WHERE parent = ?1")?
+            .execute([parent.get()])?;
+        for (shard, child) in children {
+            if shard == tx.shard() {
+                let parent = StepId::new(shard, parent);
+                ended.extend(answer(tx, child, parent, state, now, released)?);
+            } else {
+                others = true;
+                tx.prepare(
+                    "INSERT INTO outbox(shard, child, parent, state) VALUES (?1, ?2, ?3, ?4)",
+                )?
+                .execute((
+                    shard.number(),
+                    child.get(),
+                    parent.get(),
+                    row::final_number(state),
+                ))?;
+            }
+        }
+    }
+    Ok(others)
+}
+
+/// Who is to be told when a step ends.
+pub(super) const CHILDREN: &str = "SELECT shard, child FROM children WHERE parent = ?1";
+
+/// Tells one step of this shard how a parent has ended. Returns the step if that ends it.
+fn answer(
+    tx: &Tx<'_>,
+    child: LocalId,
+    parent: StepId,
+    state: StepState,
+    now: Timestamp,
+    released: &mut Vec<Released>,
+) -> rusqlite::Result<Option<(LocalId, StepState)>> {
+    let open: Vec<Need> = tx
+        .prepare(
+            "SELECT need FROM edges WHERE child = ?1 AND shard = ?2 AND parent = ?3 AND state = 0",
+        )?
+        .query_map(
+            (child.get(), parent.shard.number(), parent.local.get()),
+            |row| row::need(row, 0),
+        )?
+        .collect::<rusqlite::Result<_>>()?;
+    if open.is_empty() {
+        return Ok(None);
+    }
+    let mut met = 0;
+    for need in &open {
+        let is_met = need.is_met_by(state);
+        met += u32::from(is_met);
+        tx.prepare(
+            "UPDATE edges SET state = ?5
+              WHERE child = ?1 AND shard = ?2 AND parent = ?3 AND need = ?4",
+        )?
+        .execute((
+            child.get(),
+            parent.shard.number(),
+            parent.local.get(),
+            row::need_number(*need),
+            if is_met { 1 } else { 2 },
+        ))?;
+    }
+    let Some(waiting) = stand::find(tx, child)? else {
+        return Ok(None);
+    };
+    if usize::try_from(met).is_ok_and(|met| met < open.len()) {
+        stand::take(tx, &waiting)?;
+        let reason = Ending::skipped(parent, Some(state));
+        record_end(tx, &waiting, End::cancelled(&reason), now)?;
+        return Ok(Some((child, StepState::Cancelled)));
+    }
+    if waiting.state == StepState::Blocked {
+        let missing: u32 = tx
+            .prepare("UPDATE blocked SET missing = missing - ?2 WHERE id = ?1 RETURNING missing")?
+            .query_row((child.get(), met), |row| row.get(0))?;
+        if missing == 0 {
+            stand::take(tx, &waiting)?;
+            release(tx, waiting, now, released)?;
+        }
+    }
+    Ok(None)
+}
+
+/// Puts a step for which nothing is missing any more where it belongs.
+fn release(
+    tx: &Tx<'_>,
+    waiting: Waiting,
+    now: Timestamp,
+    released: &mut Vec<Released>,
+) -> rusqlite::Result<()> {
+    let mut step = waiting.carried;
+    step.since = now;
+    if stand::put(tx, &step, 0, now)? == StepState::Ready {
+        released.push(Released {
+            id: StepId::new(tx.shard(), step.id),
+            band: step.band,
+            key: step.key,
+        });
+    }
+    Ok(())
+}
+
+/// Returns how a step has ended; `None` if it has not, or there is none.
+pub(super) fn ended(connection: &Connection, id: LocalId) -> rusqlite::Result<Option<StepState>> {
+    connection
+        .prepare_cached("SELECT state FROM done WHERE id = ?1")?
+        .query_row([id.get()], |row| row::final_state(row, 0))
+        .optional()
+}
+
+/// Returns whether there is a step of this id.
+pub(super) fn exists(connection: &Connection, id: LocalId) -> rusqlite::Result<bool> {
+    connection
+        .prepare_cached("SELECT 1 FROM steps WHERE id = ?1")?
+        .exists([id.get()])
+}
+
+/// A row of the outbox.
+#[derive(Clone, Copy, Debug)]
+struct Letter {
+    id: i64,
+    to: ShardId,
+    child: LocalId,
+    parent: LocalId,
+    state: StepState,
+}
+
+/// Tells the dependents on other shards of what ended on this one.
+pub(super) fn deliver(store: &SqliteStore, from: ShardId, now: Timestamp) -> Result<Vec<Released>> {
+    let mut released = Vec::new();
+    // What ends on another shard because of it has dependents elsewhere too.
+    let mut senders = vec![from];
+    while let Some(from) = senders.pop() {
+        senders.extend(deliver_from(store, from, now, &mut released)?);
+    }
+    Ok(released)
+}
+
+/// Tells what one shard has to tell. Returns the shards that have more to tell because of it.
+fn deliver_from(
+    store: &SqliteStore,
+    from: ShardId,
+    now: Timestamp,
+    released: &mut Vec<Released>,
+) -> Result<BTreeSet<ShardId>> {
+    let mut more = BTreeSet::new();
+    let sender = store.shard(from)?;
+    loop {
+        let letters = sender.read(letters)?;
+        if letters.is_empty() {
+            return Ok(more);
+        }
+        let mut by_shard: BTreeMap<ShardId, Vec<Letter>> = BTreeMap::new();
+        for letter in letters {
+            by_shard.entry(letter.to).or_default().push(letter);
+        }
+        for (to, letters) in by_shard {
+            let mine = letters.clone();
+            let (due, others) = store.shard(to)?.write(store.durability, move |tx| {
+                let (mut released, mut others) = (Vec::new(), false);
+                for letter in &mine {
+                    let parent = StepId::new(from, letter.parent);
+                    let ended = answer(tx, letter.child, parent, letter.state, now, &mut released)?;
+                    if let Some((child, state)) = ended {
+                        others |= tell(tx, child, state, now, &mut released)?;
+                    }
+                }
+                Ok((released, others))
+            })?;
+            released.extend(due);
+            if others {
+                more.insert(to);
+            }
+            // Only now: whoever dies before this tells again.
+            sender.write(Durability::Normal, move |tx| {
+                let mut remove = tx.prepare("DELETE FROM outbox WHERE id = ?1")?;
+                letters
+                    .iter()
+                    .try_for_each(|letter| remove.execute([letter.id]).map(drop))
+            })?;
+        }
+    }
+}
+
+/// Reads what is to be told, in portions.
+fn letters(connection: &Connection) -> rusqlite::Result<Vec<Letter>> {
+    connection
+        .prepare_cached(
+            "SELECT id, shard, child, parent, state FROM outbox ORDER BY id LIMIT 1000",
+        )?
+        .query_map([], |row| {
+            Ok(Letter {
+                id: row.get(0)?,
+                to: row::shard(row, 1)?,
+                child: row::local(row, 2)?,
+                parent: row::local(row, 3)?,
+                state: row::final_state(row, 4)?,
+            })
+        })?
+        .collect()
+}
+
+/// An edge that is open between two shards.
+#[derive(Clone, Copy, Debug)]
+struct Open {
+    child: LocalId,
+    parent: StepId,
+}
+
+/// Looks whether steps wait for parents on other shards that have ended or were never stored. Only a
+/// process that died between two shards leaves such a thing.
+pub(super) fn mend(store: &SqliteStore, now: Timestamp) -> Result<Vec<Released>> {
+    let mut released = Vec::new();
+    for shard in &store.shards {
+        for open in shard.read(|connection| open_edges(connection, shard.id()))? {
+            let theirs = store.shard(open.parent.shard)?;
+            let local = open.parent.local;
+            let (there, ended) = theirs
+                .read(|connection| Ok((exists(connection, local)?, ended(connection, local)?)))?;
+            match (there, ended) {
+                (true, None) => register(theirs, shard.id(), open)?,
+                (true, Some(state)) => released.extend(mend_one(shard, open, state, now)?),
+                // A step that never was is as good as one that was cancelled. But whoever puts both
+                // in may just have committed the child's shard: he holds the parent's until that is
+                // committed too, so that writing there waits for him.
+                (false, _) => {
+                    let there = theirs
+                        .write(Durability::Normal, move |tx| exists(tx.connection(), local))?;
+                    if !there {
+                        released.extend(mend_one(shard, open, StepState::Cancelled, now)?);
+                    }
+                }
+            }
+        }
+    }
+    Ok(released)
+}
+
+fn open_edges(connection: &Connection, shard: ShardId) -> rusqlite::Result<Vec<Open>> {
+    connection
+        .prepare_cached(
+            "SELECT e.child, e.shard, e.parent FROM blocked b CROSS JOIN edges e ON e.child = b.id
+              WHERE e.state = 0 AND e.shard <> ?1",
+        )?
+        .query_map([shard.number()], |row| {
+            Ok(Open {
+                child: row::local(row, 0)?,
+                parent: StepId::new(row::shard(row, 1)?, row::local(row, 2)?),
+            })
+        })?
+        .collect()
+}
+
+/// Makes sure that a living parent knows of its child.
+fn register(parents: &Shard, child_shard: ShardId, open: Open) -> Result<()> {
+    let known = parents.read(|connection| {
+        connection
+            .prepare_cached(
+                "SELECT 1 FROM children WHERE parent = ?1 AND shard = ?2 AND child = ?3",
+            )?
+            .exists((
+                open.parent.local.get(),
+                child_shard.number(),
+                open.child.get(),
+            ))
+    })?;
+    if known {
+        return Ok(());
+    }
+    parents.write(Durability::Normal, move |tx| {
+        add_child(tx, open.parent.local, StepId::new(child_shard, open.child))
+    })
+}
+
+fn mend_one(shard: &Shard, open: Open, state: StepState, now: Timestamp) -> Result<Vec<Released>> {
+    shard.write(Durability::Normal, move |tx| {
+        let mut released = Vec::new();
+        let ended = answer(tx, open.child, open.parent, state, now, &mut released)?;
+        if let Some((child, state)) = ended {
+            tell(tx, child, state, now, &mut released)?;
+        }
+        Ok(released)
+    })
+}
+
+/// Lets a parent of this shard know of a child.
+pub(super) fn add_child(tx: &Tx<'_>, parent: LocalId, child: StepId) -> rusqlite::Result<()> {
+    tx.prepare("INSERT OR IGNORE INTO children(parent, shard, child) VALUES (?1, ?2, ?3)")?
+        .execute((parent.get(), child.shard.number(), child.local.get()))
+        .map(drop)
+}
+
+/// Keeps what a step of this shard waits for, or waited for.
+pub(super) fn add_edge(
+    tx: &Tx<'_>,
+    child: LocalId,
+    parent: StepId,
+    need: Need,
+    state: u8,
+) -> rusqlite::Result<()> {
+    tx.prepare(
+        "INSERT OR REPLACE INTO edges(child, shard, parent, need, state) VALUES (?1, ?2, ?3, ?4, ?5)",
+    )?
+    .execute((
+        child.get(),
+        parent.shard.number(),
+        parent.local.get(),
+        row::need_number(need),
+        state,
+    ))
+    .map(drop)
+}
+
+/// Reads what a step waits for, or has waited for.
+pub(super) fn parents(store: &SqliteStore, id: StepId) -> Result<Vec<Link>> {
+    let edges: Vec<(StepId, Need, bool)> = store.shard(id.shard)?.read(|connection| {
+        connection
+            .prepare_cached("SELECT shard, parent, need, state FROM edges WHERE child = ?1")?
+            .query_map([id.local.get()], |row| {
+                let parent = StepId::new(row::shard(row, 0)?, row::local(row, 1)?);
+                Ok((parent, row::need(row, 2)?, row.get::<_, u8>(3)? == 1))
+            })?
+            .collect()
+    })?;
+    edges
+        .into_iter()
+        .map(|(parent, need, met)| {
+            let state = store
+                .shard(parent.shard)?
+                .read(|connection| super::read::state_of(connection, parent.local))?;
+            Ok(Link {
+                parent,
+                need,
+                met,
+                state,
+            })
+        })
+        .collect()
+}
+
+/// Reads who waits for a step. One that has ended otherwise is still among the children, and is left
+/// out here.
+pub(super) fn dependents(store: &SqliteStore, id: StepId) -> Result<Vec<StepId>> {
+    let children: Vec<StepId> = store.shard(id.shard)?.read(|connection| {
+        connection
+            .prepare_cached(CHILDREN)?
+            .query_map([id.local.get()], |row| {
+                Ok(StepId::new(row::shard(row, 0)?, row::local(row, 1)?))
+            })?
+            .collect()
+    })?;
+    let mut waiting = Vec::new();
+    for child in children {
+        let state = store
+            .shard(child.shard)?
+            .read(|connection| super::read::state_of(connection, child.local))?;
+        if matches!(state, Some(StepState::Blocked | StepState::Held)) {
+            waiting.push(child);
+        }
+    }
+    Ok(waiting)
+}

@@ -1,0 +1,23 @@
+//! Putting steps in, by every way there is, and what comes of each option when they are run.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "the helpers of tests are tests"
+)]
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod flows;
+mod following;
+mod kit;
+mod many;
+mod members;
+mod once;
+mod options;
+mod serving;
+mod size;
+mod surroundings;
+mod ties;
+mod times;
