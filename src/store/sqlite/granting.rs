@@ -306,6 +306,7 @@ fn make_due(store: &SqliteStore, step: StepId, now: Timestamp) -> Result<Option<
             id: step,
             band: waiting.carried.band,
             key: waiting.carried.key,
+            weight: waiting.carried.weight,
         }))
     })
 }

@@ -223,6 +223,7 @@ fn release(
             id: StepId::new(tx.shard(), step.id),
             band: step.band,
             key: step.key,
+            weight: step.weight,
         });
     }
     Ok(state)
