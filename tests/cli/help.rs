@@ -3,8 +3,8 @@
 use crate::common::Sandbox;
 
 const COMMANDS: [&str; 20] = [
-    "init", "enqueue", "run", "status", "show", "logs", "wait", "inspect", "config", "cancel", "kill",
-    "retry", "hold", "release", "edit", "pause", "resume", "limit", "workers", "clean",
+    "init", "enqueue", "run", "status", "show", "logs", "wait", "inspect", "config", "cancel",
+    "kill", "retry", "hold", "release", "edit", "pause", "resume", "limit", "workers", "clean",
 ];
 
 #[test]
