@@ -4,13 +4,14 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use super::common::{Ran, Sandbox};
+use crate::common::{Ran, Sandbox};
 
 /// Returns the parts of a page that are marked with this word, in order.
 pub(crate) fn parts(page: &str, mark: &str) -> Vec<String> {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join(page);
     let page = fs::read_to_string(page).unwrap();
-    let parts = page.split(&format!("<!-- {mark} -->\n```sh\n")).skip(1);
+    let begin = format!("<!-- {mark} -->\n```sh\n");
+    let parts = page.split(&begin).skip(1);
     parts
         .map(|part| part.split_once("```").unwrap().0.to_owned())
         .collect()

@@ -23,3 +23,4 @@ mod pause;
 mod retry;
 mod tangle;
 mod the_page;
+mod watch;
