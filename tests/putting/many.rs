@@ -154,7 +154,7 @@ fn objects_of_many_keys_and_bands_go_where_they_belong() {
     assert_eq!(ids.len(), 500);
     for at in [0_usize, 1, 250, 499] {
         let step = sandbox.step(ids[at]);
-        assert_eq!(step["shell"], format!("echo {at}"));
+        assert_eq!(step["argv"], json!([format!("echo {at}")]));
         assert_eq!(step["key"], format!("k{}", at % 7));
         assert_eq!(step["band"], at % 3);
     }
