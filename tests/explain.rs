@@ -9,51 +9,15 @@
 
 #[expect(dead_code, reason = "this test needs a part of the sandbox only")]
 mod common;
+#[path = "common/page.rs"]
+mod page;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::Path;
-use std::process::Command;
 
-use common::{Ran, Sandbox, lines};
+use common::{Sandbox, lines};
+use page::{parts, run};
 use serde_json::{Value, json};
-
-/// Returns the parts of the page that are to be run, in order.
-fn parts() -> Vec<String> {
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/explain.md");
-    let page = fs::read_to_string(page).unwrap();
-    let parts = page.split("<!-- run -->\n```sh\n").skip(1);
-    parts
-        .map(|part| part.split_once("```").unwrap().0.to_owned())
-        .collect()
-}
-
-/// Runs a part as a shell would, and finds the promised lines in what it prints, in their order.
-fn run(sandbox: &Sandbox, part: &str) -> String {
-    let pinned = sandbox.command([""; 0]);
-    let mut shell = Command::new("sh");
-    shell.args(["-e", "-c", part]).env_clear();
-    for (name, value) in pinned.get_envs() {
-        shell.env(name, value.unwrap());
-    }
-    let beside = Path::new(env!("CARGO_BIN_EXE_fairq")).parent().unwrap();
-    let path = format!("{}:/usr/bin:/bin", beside.display());
-    shell.env("PATH", path).current_dir(sandbox.work(""));
-    let out = Ran::of(&mut shell).expect(0).text();
-    let mut printed = out.lines();
-    for promised in part.lines().filter_map(|line| line.strip_prefix("#> ")) {
-        let is_it = |line: &str| match promised.strip_suffix('…') {
-            Some(begins) => line.starts_with(begins),
-            None => line == promised,
-        };
-        let found = printed.any(is_it);
-        assert!(
-            found,
-            "{promised:?} is not in, or not in this order:\n{out}"
-        );
-    }
-    out
-}
 
 /// The steps of the page, as they were put in: id, key, weight, band, and what they wait for.
 const STEPS: [(&str, &str, u32, u32, &str); 9] = [
@@ -257,7 +221,7 @@ fn pairs_are_explained(sandbox: &Sandbox) {
 
 #[test]
 fn every_why_of_the_walk_through_is_true() {
-    let parts = parts();
+    let parts = parts("docs/explain.md", "run");
     let [queue, waiting @ .., busy, _json, ran, before] = parts.as_slice() else {
         panic!("the page has {} parts", parts.len());
     };
@@ -277,6 +241,52 @@ fn every_why_of_the_walk_through_is_true() {
     run(&sandbox, before);
     steps_that_ran_are_explained(&sandbox);
     pairs_are_explained(&sandbox);
+}
+
+/// Steps that wait for what others do or hold, each with the reasons that are true of it while a1
+/// runs and holds the only place of its limit.
+#[test]
+fn every_why_of_what_waits_for_others_is_true() {
+    let parts = parts("docs/explain.md", "run others");
+    let [busy, paused, ended] = parts.as_slice() else {
+        panic!("the page has {} parts", parts.len());
+    };
+    let sandbox = Sandbox::new();
+    run(&sandbox, busy);
+    run(&sandbox, paused);
+    let holders = json!({ "a1": 1 });
+    let gpu = |before: Value| {
+        json!({ "limit": "gpu", "places": 1, "set": false, "needs": 1, "taken": 1,
+                "holders": holders, "waiting": 2, "before": before, "at_least": false })
+    };
+    let waits = json!([{ "parent": "a1", "need": "success", "met": false, "state": "running" }]);
+    let cat = json!({ "band": null, "key": "cat" });
+    for (id, truth) in [
+        ("a2", vec![("limited", gpu(json!({ "10": 1 })))]),
+        ("a3", vec![("limited", gpu(json!({})))]),
+        ("a4", vec![("blocked", json!({ "parents": waits }))]),
+        (
+            "a5",
+            vec![("paused", cat), ("workers_busy", json!({ "workers": 1 }))],
+        ),
+    ] {
+        let told = sandbox.json(["explain", id]);
+        let reasons = told["reasons"].as_array().unwrap();
+        let codes: Vec<&str> = reasons.iter().map(|it| it["code"].as_str().unwrap()).collect();
+        let true_codes: Vec<&str> = truth.iter().map(|(code, _)| *code).collect();
+        assert_eq!(codes, true_codes, "{id}: {told:#}");
+        for (reason, (_, evidence)) in reasons.iter().zip(truth) {
+            for (field, value) in evidence.as_object().unwrap() {
+                assert_eq!(&reason["evidence"][field], value, "{id}: {reason:#}");
+            }
+        }
+    }
+    run(&sandbox, ended);
+    let told = sandbox.json(["explain", "a4"]);
+    let parents = &told["reasons"][0]["evidence"]["parents"];
+    assert_eq!(parents[0]["state"], "cancelled", "{told:#}");
+    assert_eq!(parents[0]["met"], false, "{told:#}");
+    assert_eq!(told["tries"], json!([]), "{told:#}");
 }
 
 #[test]

@@ -8,9 +8,12 @@
 
 mod support;
 
+mod crew;
 mod endings;
 mod leftovers;
+mod limits;
 mod orphans;
 mod output;
 mod refusals;
+mod seat;
 mod what_it_gets;

@@ -19,6 +19,9 @@ use fairq::model::{
 /// What a stream may hold to be kept with the step's record, in bytes.
 pub(crate) const INLINE_MAX: u64 = 64 * 1024;
 
+/// When steps are started here, as they are told.
+pub(crate) const NOW: Timestamp = Timestamp::from_millis(1_700_000_000_000);
+
 /// Waits until something is so, looking again every few milliseconds; fails after a minute, which
 /// no healthy run comes near.
 pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
@@ -125,7 +128,7 @@ impl Bench {
     pub(crate) fn start(&mut self, command: Command) -> Result<Child, StartError> {
         self.claim.command = command;
         self.claim.fence += 1;
-        child::start(&self.claim, &mut self.capture)
+        child::start(&self.claim, &mut self.capture, NOW)
     }
 
     pub(crate) fn finish(&mut self, child: &Child) -> Ran {

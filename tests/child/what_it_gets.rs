@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::sync::Arc;
 
-use fairq::model::{Command, Environment};
+use fairq::model::{Command, Environment, Span};
 use nix::sys::signal::Signal;
 
 use crate::support::*;
@@ -173,4 +173,16 @@ fn it_leads_a_group_of_its_own_and_no_signal_is_blocked() {
     assert_eq!(mask("SigBlk"), 0);
     let pipe = 1 << (Signal::SIGPIPE as u64 - 1);
     assert_eq!(mask("SigIgn") & pipe, 0, "a pipe that breaks must end it");
+}
+
+#[test]
+fn a_step_with_a_time_out_is_told_when_its_time_is_over() {
+    let mut bench = Bench::new();
+    let told = |bench: &mut Bench| {
+        let ran = bench.run(sh("echo ${FAIRQ_DEADLINE-none}"));
+        String::from_utf8(ran.out).unwrap()
+    };
+    assert_eq!(told(&mut bench), "none\n");
+    bench.claim.policy.timeout = Some(Span::from_millis(90_500));
+    assert_eq!(told(&mut bench), "2023-11-14T22:14:50.500Z\n");
 }

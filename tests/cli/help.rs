@@ -2,8 +2,9 @@
 
 use crate::common::Sandbox;
 
-const COMMANDS: [&str; 9] = [
-    "init", "enqueue", "run", "status", "show", "logs", "wait", "inspect", "config",
+const COMMANDS: [&str; 20] = [
+    "init", "enqueue", "run", "status", "show", "logs", "wait", "inspect", "config", "cancel", "kill",
+    "retry", "hold", "release", "edit", "pause", "resume", "limit", "workers", "clean",
 ];
 
 #[test]
@@ -35,7 +36,7 @@ fn the_overview_names_every_command_and_the_long_help_begins_with_examples() {
         let named = |line: &str| line.split_whitespace().next() == Some(command);
         assert!(overview.lines().any(named), "{command}:\n{overview}");
         let long = sandbox.fairq([command, "--help"]).text();
-        let has_subcommands = ["inspect", "config"].contains(&command);
+        let has_subcommands = ["inspect", "config", "limit"].contains(&command);
         assert!(long.starts_with("Examples:") || has_subcommands, "{long}");
     }
 }

@@ -1,12 +1,13 @@
 //! What [`fairq::store::Intake`] promises.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
 use std::sync::Arc;
 
+use fairq::error::{Error, ErrorKind};
 use fairq::model::{
-    Command, Due, Environment, NewStep, OnLost, Policy, Span, StepId, StepState, Weight,
+    Backoff, Command, Due, Environment, NewStep, OnLost, Policy, Span, StepId, StepState, Weight,
 };
 use fairq::store::Filter;
 use fairq::store::placement::Placement;
@@ -60,11 +61,24 @@ pub(crate) fn what_was_asked_for_is_kept_byte_for_byte(open: Open) {
         name: Some("näme".to_owned()),
         tags: vec!["x y".to_owned(), "ü".to_owned(), String::new()],
         due: Due::Now,
+        flow: Some("release 7".to_owned()),
         policy: Policy {
             on_lost: OnLost::Hold,
             grace: Span::from_millis(1),
             leave_group: true,
-            ..Policy::default()
+            retries: 3,
+            backoff: Backoff {
+                base: Span::from_millis(5),
+                factor: 1.5,
+                cap: Span::from_millis(50),
+            },
+            retry_on: vec![75, 1],
+            no_retry_on: vec![2],
+            timeout: Some(Span::from_millis(77)),
+            kill_signal: 2,
+            expire: Some(at(i64::MAX)),
+            limits: BTreeMap::new(),
+            max_output: Some(9),
         },
         ..step("a")
     };
@@ -87,6 +101,7 @@ pub(crate) fn what_was_asked_for_is_kept_byte_for_byte(open: Open) {
         // Labels are a set: shown in their own order, whatever the order they were given in.
         let labels = |tags: &[String]| tags.iter().cloned().collect::<BTreeSet<_>>();
         assert_eq!(labels(&kept.tags), labels(&asked.tags));
+        assert_eq!(kept.flow, asked.flow);
         assert_eq!(kept.policy, asked.policy);
         assert_eq!((kept.created, kept.at), (START, START));
         assert_eq!(kept.state, StepState::Ready);
@@ -152,4 +167,49 @@ pub(crate) fn threads_that_enqueue_at_once_never_share_an_id(open: Open) {
     let distinct: BTreeSet<StepId> = all.into_iter().flatten().collect();
     assert_eq!(distinct.len(), 80);
     assert!(distinct.iter().all(|id| id.shard == ONLY));
+}
+
+pub(crate) fn a_pour_stores_all_that_come_in_their_order(open: Open) {
+    const MANY: usize = 3_000;
+    let world = World::new(open, 3);
+    let names: Vec<String> = (0..7).map(|number| format!("user{number}")).collect();
+    let keys = names.iter().map(|of| key(of)).collect();
+    let named = |number: usize| NewStep {
+        name: Some(number.to_string()),
+        due: [Due::Now, Due::Held, Due::At(at(START.millis() + 5))][number % 3],
+        ..step(&names[number % names.len()])
+    };
+    let mut steps = (0..MANY).map(|number| Ok(named(number)));
+    let ids = world.store.pour(&keys, &mut steps, START).unwrap();
+    assert_eq!(ids.len(), MANY);
+    assert_eq!(ids.iter().collect::<BTreeSet<_>>().len(), MANY);
+    for (number, id) in ids.iter().enumerate() {
+        let (view, asked) = (world.view(*id), named(number));
+        assert_eq!((view.name, view.key), (asked.name, asked.key));
+        let state = [StepState::Ready, StepState::Held, StepState::Delayed][number % 3];
+        assert_eq!((view.state, view.created), (state, START));
+    }
+    for of in &names {
+        let mine = ids.iter().filter(|id| world.view(**id).key == key(of));
+        assert!(mine.is_sorted(), "steps of {of} lost their order");
+    }
+    let none = world.store.pour(&keys, &mut std::iter::empty(), START);
+    assert_eq!(none.unwrap(), []);
+}
+
+pub(crate) fn a_pour_that_is_cut_off_stores_nothing(open: Open) {
+    let world = World::new(open, 2);
+    let keys = BTreeSet::from([key("a"), key("b"), key("c")]);
+    let mut steps = (0..1_500).map(|number| match number {
+        1_400 => Err(Error::new(ErrorKind::Usage, "line 1401 is no step")),
+        _ => Ok(step(["a", "b", "c"][number % 3])),
+    });
+    let error = world.store.pour(&keys, &mut steps, START).unwrap_err();
+    assert_eq!(error.what(), "line 1401 is no step");
+    assert_eq!(error.kind(), ErrorKind::Usage);
+    assert!(world.store.find(&Filter::default()).unwrap().is_empty());
+    for shard in world.shards() {
+        assert_eq!(world.store.tally(shard).unwrap().band(), None);
+    }
+    assert_eq!(world.put(&[step("a"), step("b")]).len(), 2);
 }

@@ -1,12 +1,24 @@
-//! The list of promises, and the small world in which each is asked for.
+//! The promises, and the small world in which each is asked for.
 
 pub(crate) mod claims;
+pub(crate) mod clean;
+pub(crate) mod edit;
+pub(crate) mod expire;
+mod history;
 pub(crate) mod intake;
+pub(crate) mod life;
+pub(crate) mod limits;
 pub(crate) mod links;
+pub(crate) mod pauses;
+mod promises;
 pub(crate) mod random;
 pub(crate) mod read;
+mod seeds;
 pub(crate) mod settle;
+pub(crate) mod steer;
 pub(crate) mod supply;
+pub(crate) mod turns;
+pub(crate) mod unique;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -22,112 +34,7 @@ use fairq::model::{
 use fairq::store::placement::Placement;
 use fairq::store::{Action, Lease, Steered, StepView, Store, Want};
 
-/// Makes one test of each promise for each backend. A promise that is missing here is dead code,
-/// which the compiler reports.
-macro_rules! every_promise {
-    ($($backend:ident = $open:expr;)+) => {$(
-        mod $backend {
-            use super::*;
-
-            const OPEN: conformance::Open = $open;
-
-            conformance::every_promise! { @tests
-                intake {
-                    ids_come_back_in_the_order_of_the_steps
-                    ids_rise_from_one_on_each_shard
-                    what_was_asked_for_is_kept_byte_for_byte
-                    nothing_in_makes_nothing
-                    a_step_goes_where_its_key_is_placed
-                    spread_steps_fill_the_shards_evenly
-                    threads_that_enqueue_at_once_never_share_an_id
-                }
-                supply {
-                    what_is_not_due_is_nowhere_to_be_seen
-                    what_is_due_already_need_not_wait_for_a_promotion
-                    promotion_makes_due_exactly_what_is_due
-                    the_tally_knows_only_the_best_band
-                    the_tally_takes_age_and_weight_from_the_head
-                    a_shard_without_due_steps_reports_nothing
-                    a_fetch_returns_the_oldest_of_each_key_in_the_order_of_the_wants
-                    a_fetch_knows_only_the_band_that_it_is_asked_for
-                    the_version_tells_every_change
-                    an_unknown_shard_is_an_error
-                }
-                claims {
-                    a_claim_tells_all_that_is_needed_to_run
-                    a_step_is_claimed_once
-                    a_candidate_that_is_not_there_is_a_lost_claim
-                    the_fence_rises_with_each_claim_and_the_attempt_is_given_back
-                    threads_that_claim_at_once_have_one_winner_each
-                    holders_are_the_runners_with_running_steps
-                    a_renewed_lease_stands_longer_and_never_shorter
-                    a_dead_runners_steps_go_where_their_policies_say
-                    a_reclaim_touches_one_runner_on_one_shard
-                    a_lost_try_is_recorded
-                    a_step_taken_back_keeps_its_place
-                }
-                settle {
-                    a_verdict_ends_the_step
-                    a_step_given_back_is_as_it_was
-                    a_second_settlement_is_fenced
-                    a_late_settlement_changes_nothing
-                    a_settlement_of_another_runner_is_fenced
-                    each_of_a_batch_gets_its_own_answer
-                    every_try_is_kept
-                    outputs_are_kept_for_each_try
-                    a_large_output_is_read_from_its_file
-                }
-                read {
-                    a_step_that_is_not_there_is_none
-                    states_show_when_they_began
-                    each_part_of_a_filter_selects
-                    ranges_of_ids_select_within_their_shard
-                    the_order_is_as_asked
-                    a_limit_keeps_the_first
-                    counts_tell_states_bands_and_the_next_due_time
-                    the_due_steps_of_a_key_before_one_are_counted_up_to_a_limit
-                    a_running_step_still_tells_since_when_it_had_been_due
-                    the_dispatches_of_a_window_are_all_tries_that_were_claimed_in_it
-                    arrivals_follow_their_numbers_from_an_instant_on
-                }
-                links {
-                    a_step_waits_until_its_parent_has_succeeded
-                    each_end_meets_its_needs_and_rules_out_the_others
-                    what_an_end_rules_out_ends_what_waits_for_it_in_turn
-                    a_step_waits_for_all_its_parents
-                    two_needs_of_one_parent_are_two
-                    nothing_on_another_shard_changes_before_it_is_told
-                    what_follows_on_other_shards_is_told_in_one_go
-                    a_parent_may_stand_behind_its_dependents
-                    what_can_never_run_is_over_as_soon_as_it_is_put_in
-                    a_circle_is_refused_and_named
-                    a_parent_that_is_not_there_is_refused
-                    parents_and_dependents_are_told
-                    a_held_step_follows_its_parents
-                    a_blocked_step_keeps_its_time
-                    a_parent_that_is_tried_again_frees_nobody
-                    a_lost_parent_counts_as_its_policy_says
-                    mending_sets_right_what_was_never_told
-                    a_long_chain_falls_in_one_go
-                }
-                random {
-                    any_history_leaves_what_a_plain_list_would
-                }
-            }
-        }
-    )+};
-    (@tests $($role:ident { $($promise:ident)+ })+) => {$(
-        mod $role {
-            $(
-                #[test]
-                fn $promise() {
-                    crate::conformance::$role::$promise(super::OPEN);
-                }
-            )+
-        }
-    )+};
-}
-pub(crate) use every_promise;
+pub(crate) use promises::every_promise;
 
 /// Makes an empty store of so many shards in an empty directory, below which large outputs lie.
 pub(crate) type Open = fn(&Path, u8, Placement) -> Box<dyn Store>;
@@ -337,12 +244,18 @@ impl World {
         self.claim(id, 1, at(START.millis() + 1_000)).unwrap()
     }
 
+    /// Settles a try that the store still knows, and returns what was recorded.
+    pub(crate) fn record(&self, settlement: Settlement) -> Recorded {
+        let recorded = match self.settle(settlement) {
+            Settled::Recorded(recorded) => Some(recorded),
+            Settled::Fenced => None,
+        };
+        recorded.unwrap()
+    }
+
     /// Claims a due step and settles it like that.
     pub(crate) fn run(&self, id: StepId, settlement: fn(&Claim) -> Settlement) -> Recorded {
-        let Settled::Recorded(recorded) = self.settle(settlement(&self.take(id))) else {
-            panic!("a claim of {id} was fenced");
-        };
-        recorded
+        self.record(settlement(&self.take(id)))
     }
 
     pub(crate) fn steer(&self, id: StepId, action: &Action, now: Timestamp) -> Steered {

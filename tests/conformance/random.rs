@@ -9,6 +9,7 @@ use fairq::model::{
 };
 use fairq::store::{Filter, Order};
 
+use super::seeds::each_seed;
 use super::{Open, World, at, band, key, over, runner, step};
 
 const WORLDS: u64 = 12;
@@ -301,26 +302,8 @@ impl Game {
     }
 }
 
-/// Says which seed to replay when a world does not hold.
-struct Seed(u64);
-
-#[expect(clippy::print_stderr, reason = "it is for the reader of a failed test")]
-impl Drop for Seed {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            eprintln!("replay with FAIRQ_TEST_SEED={}", self.0);
-        }
-    }
-}
-
 pub(crate) fn any_history_leaves_what_a_plain_list_would(open: Open) {
-    let given = std::env::var("FAIRQ_TEST_SEED").ok();
-    let given: Option<u64> = given.map(|seed| seed.parse().unwrap());
-    let first = given.unwrap_or_else(|| Dice::fresh().bits());
-    let worlds = if given.is_some() { 1 } else { WORLDS };
-    for seed in (0..worlds).map(|world| first.wrapping_add(world)) {
-        let replay = Seed(seed);
-        let mut dice = Dice::seeded(seed);
+    each_seed(WORLDS, |mut dice| {
         let shards = u8::try_from(1 + dice.below(3)).unwrap();
         let mut game = Game {
             world: World::new(open, shards),
@@ -341,6 +324,5 @@ pub(crate) fn any_history_leaves_what_a_plain_list_would(open: Open) {
             game.compare();
         }
         game.compare_tries();
-        drop(replay);
-    }
+    });
 }

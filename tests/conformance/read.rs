@@ -128,6 +128,40 @@ pub(crate) fn each_part_of_a_filter_selects(open: Open) {
     selects(all_must_match, &[2]);
 }
 
+pub(crate) fn ids_are_found_in_their_order_however_many_there_are(open: Open) {
+    let world = World::new(open, 3);
+    let of_flow = |number: usize| NewStep {
+        flow: [None, Some("one"), Some("two")][number % 3].map(str::to_owned),
+        ..step(&number.to_string())
+    };
+    let steps: Vec<NewStep> = (0..90).map(of_flow).collect();
+    let put = world.put(&steps);
+    let expected = |flows: &[usize]| {
+        let all = put.iter().enumerate();
+        let mut ids: Vec<StepId> = all
+            .filter(|(number, _)| flows.contains(&(number % 3)))
+            .map(|(_, id)| *id)
+            .collect();
+        ids.sort();
+        ids
+    };
+    for (flows, wanted) in [
+        (vec![], expected(&[0, 1, 2])),
+        (texts(&["two"]), expected(&[2])),
+        (texts(&["two", "one"]), expected(&[1, 2])),
+        (texts(&["on"]), vec![]),
+    ] {
+        let filter = by(|it| it.flows = flows.clone());
+        assert_eq!(ids(&world, &filter), wanted);
+        let cut = Filter {
+            order: Order::Newest,
+            limit: Some(2),
+            ..filter
+        };
+        assert_eq!(world.store.find(&cut).unwrap(), wanted, "{flows:?}");
+    }
+}
+
 pub(crate) fn ranges_of_ids_select_within_their_shard(open: Open) {
     let world = World::new(open, 2);
     let all = four_to_select_from(&world);

@@ -157,6 +157,8 @@ fn an_edit_that_is_none_is_refused_and_changes_nothing() {
         &["edit", "a1", "-C", "/nowhere"],
         &["edit", "a1", "-e", "=x"],
         &["edit", "a1", "--", ""],
+        &["edit", "a1", "--backoff", "1s"],
+        &["edit", "a1", "--limit", "gpu:0"],
     ] {
         let ran = sandbox.fairq(args).expect(2);
         assert_eq!(ran.text(), "", "{args:?}");

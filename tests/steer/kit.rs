@@ -46,6 +46,7 @@ impl Chance {
 }
 
 impl Drop for Chance {
+    #[expect(clippy::print_stdout, reason = "how a failure is seen again")]
     fn drop(&mut self) {
         if std::thread::panicking() {
             println!("FAIRQ_TEST_SEED={}", self.seed);

@@ -9,6 +9,8 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+#[path = "../common/page.rs"]
+mod page;
 
 mod cancel;
 mod clean;
@@ -18,5 +20,6 @@ mod kit;
 mod limit;
 mod live;
 mod pause;
+mod the_page;
 mod retry;
 mod tangle;

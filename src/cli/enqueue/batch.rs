@@ -1,7 +1,7 @@
 //! What one call puts in: some steps that are made at once, or many that are made one by one.
 
 use std::collections::BTreeSet;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
@@ -60,7 +60,10 @@ impl Batch {
         if let Some(path) = &args.from {
             return lines(path, args, maker);
         }
-        let like = maker.make(&args.said, command(args)?)?;
+        let like = maker.make(
+            &args.said,
+            command(args.shell.as_ref(), args.argv, &args.command)?,
+        )?;
         let Some(of) = Expansion::of(args.array.as_ref(), &args.param)? else {
             return Ok(Self::Whole(vec![like]));
         };
@@ -136,11 +139,20 @@ impl Stream {
     }
 }
 
-/// Returns the one command that is on the command line.
-fn command(args: &EnqueueArgs) -> Result<Command> {
-    match (&args.shell, args.command.as_slice()) {
+/// Returns the one command that is on the command line: a line for a shell, or the words of an argv,
+/// of which a single one is such a line as well, unless it is to be taken for an `argv`.
+///
+/// # Errors
+///
+/// `Usage` if there is none, or an empty one.
+pub(in crate::cli) fn command(
+    shell: Option<&OsString>,
+    argv: bool,
+    words: &[OsString],
+) -> Result<Command> {
+    match (shell, words) {
         (Some(line), _) if !line.is_empty() => Ok(Command::Shell(line.clone())),
-        (None, [line]) if !args.argv && !line.is_empty() => Ok(Command::Shell(line.clone())),
+        (None, [line]) if !argv && !line.is_empty() => Ok(Command::Shell(line.clone())),
         (None, words) if words.first().is_some_and(|program| !program.is_empty()) => {
             Ok(Command::Argv(words.to_vec()))
         }

@@ -28,19 +28,21 @@ impl Said {
     }
 }
 
-/// Puts the variables together: the caller's, then those of files, then those that were set.
+/// Puts the variables together: those of `base`, then those of files, then those that were set, or
+/// taken over from the caller's, which are `around`.
 ///
 /// # Errors
 ///
 /// `Usage` for what is no variable, and for more than any kernel takes; a file cannot be read.
 pub(super) fn environment(
     said: &Said,
+    base: &BTreeMap<OsString, OsString>,
     around: &BTreeMap<OsString, OsString>,
 ) -> Result<Environment> {
     let mut vars = if said.clean {
         BTreeMap::new()
     } else {
-        around.clone()
+        base.clone()
     };
     for file in &said.files {
         read_file(file, &mut vars)?;

@@ -18,10 +18,10 @@ use crate::model::{
     StepId, Timestamp, Unique, Weight,
 };
 use crate::store::sqlite::SqliteStore;
-use crate::store::{Filter, Order, Read as _};
+use crate::store::{Edit, Filter, Order, Read as _, StepView};
 
 /// Makes the steps of one call.
-pub(super) struct Maker<'m> {
+pub(in crate::cli) struct Maker<'m> {
     context: &'m Context,
     /// The store, if there is one already.
     store: Option<&'m SqliteStore>,
@@ -33,7 +33,7 @@ pub(super) struct Maker<'m> {
 }
 
 impl<'m> Maker<'m> {
-    pub(super) fn new(
+    pub(in crate::cli) fn new(
         context: &'m Context,
         store: Option<&'m SqliteStore>,
         now: Timestamp,
@@ -235,6 +235,62 @@ impl<'m> Maker<'m> {
         Ok(path)
     }
 
+    /// Returns what of a stored step is to be changed, and how.
+    ///
+    /// # Errors
+    ///
+    /// `Usage` for what cannot be meant.
+    pub(in crate::cli) fn edit(&self, said: &StepOptions, step: &StepView) -> Result<Edit> {
+        let (mut options, mut usual) = (said.clone(), step.policy.clone());
+        if options.timeout.is_some_and(|timeout| timeout.millis() == 0) {
+            (options.timeout, usual.timeout) = (None, None);
+        }
+        if !options.limit.is_empty() {
+            usual.limits.clear();
+        }
+        let policy = self.policy(&options, usual)?;
+        // An empty word takes away what it would name.
+        let some = |text: &String| (!text.is_empty()).then(|| text.clone());
+        let due = match (&options.delay, &options.at) {
+            (Some(delay), _) => Some(self.now + *delay),
+            (None, Some(at)) => Some(self.context.zone.read(at, self.now)?),
+            (None, None) => None,
+        };
+        let band = options.band.as_ref();
+        let cwd = options.cwd.as_deref();
+        Ok(Edit {
+            command: None,
+            cwd: cwd.map(|cwd| self.cwd(Some(cwd))).transpose()?,
+            env: self.changed_env(&options, step)?,
+            band: band
+                .map(|word| words::band(word, &self.context.settings))
+                .transpose()?,
+            key: options.key.clone(),
+            weight: options.weight,
+            name: options.name.as_ref().map(some),
+            tags: (!options.tag.is_empty()).then(|| options.tag.iter().filter_map(some).collect()),
+            flow: options.flow.as_ref().map(some),
+            due: due.map(|due| (due > self.now).then_some(due)),
+            policy: (policy != step.policy).then_some(policy),
+        })
+    }
+
+    /// Returns the step's own variables with what is said of them; `None` if nothing is.
+    fn changed_env(
+        &self,
+        options: &StepOptions,
+        step: &StepView,
+    ) -> Result<Option<Arc<Environment>>> {
+        if options.env.is_empty() && options.env_file.is_empty() && !options.clean_env {
+            return Ok(None);
+        }
+        let own = step.env.pairs();
+        let own = own.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let said = env::Said::of(options);
+        let env = env::environment(&said, &own.collect(), &self.context.around.vars)?;
+        Ok(Some(Arc::new(env)))
+    }
+
     fn find_cwd(&self, given: Option<&Path>) -> Result<PathBuf> {
         let here = || {
             self.context.around.cwd.clone().ok_or_else(|| {
@@ -267,7 +323,8 @@ impl<'m> Maker<'m> {
         {
             return Ok(Arc::clone(env));
         }
-        let env = Arc::new(env::environment(&said, &self.context.around.vars)?);
+        let around = &self.context.around.vars;
+        let env = Arc::new(env::environment(&said, around, around)?);
         *self.last_env.borrow_mut() = Some((said, Arc::clone(&env)));
         Ok(env)
     }

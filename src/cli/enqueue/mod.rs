@@ -21,8 +21,11 @@ use serde::Serialize;
 
 use self::array::{Indices, Param};
 use self::batch::Batch;
-use self::make::Maker;
+pub(super) use self::batch::command;
+pub(super) use self::make::Maker;
 use self::options::Said;
+pub(super) use self::options::StepOptions;
+pub(super) use self::size::check;
 use self::terms::term;
 use super::follow::{self, View};
 use super::steer::pause;

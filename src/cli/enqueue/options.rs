@@ -11,7 +11,7 @@ use super::terms::{Codes, Places, SignalNumber, Size, Term, term};
 use crate::model::{Backoff, FairnessKey, Need, OnLost, Scope, Span, Weight};
 
 /// What is said of a step itself; nothing that is not said is filled in.
-#[derive(Clone, Debug, Default, Args)]
+#[derive(Clone, Debug, Default, PartialEq, Args)]
 pub(in crate::cli) struct StepOptions {
     /// How urgent it is: a number, lower first, or a name from the configuration [default: 100]
     #[arg(short, long, value_name = "BAND", allow_hyphen_values = true)]

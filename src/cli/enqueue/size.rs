@@ -14,7 +14,7 @@ pub(super) const MOST_WORD: usize = 128 * 1024;
 /// # Errors
 ///
 /// `Usage`, with the sizes.
-pub(super) fn check(command: &Command, what: &str) -> Result<()> {
+pub(in crate::cli) fn check(command: &Command, what: &str) -> Result<()> {
     let longest = match command {
         Command::Shell(line) => line.len(),
         Command::Argv(words) => words.iter().map(|word| word.len()).max().unwrap_or(0),
