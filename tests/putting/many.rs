@@ -149,7 +149,10 @@ fn objects_of_many_keys_and_bands_go_where_they_belong() {
     };
     let input: String = (0..500).map(line).collect();
     let args = ["enqueue", "--from-ndjson", "-"];
-    let ids = sandbox.fairq_with(args, input.as_bytes()).expect(0).text();
+    let ids = sandbox
+        .fairq_with(args, input.as_bytes())
+        .expect(0)
+        .text();
     let ids: Vec<&str> = ids.lines().collect();
     assert_eq!(ids.len(), 500);
     for at in [0_usize, 1, 250, 499] {
@@ -196,10 +199,7 @@ fn many_lines_may_be_tied_and_unique() {
     let args = [&["enqueue", "--from", "-"], &options[..]].concat();
     sandbox.fairq_with(args, b"echo 1\necho 2\n").expect(0);
     assert_eq!(sandbox.count("blocked"), 2);
-    let args = ["enqueue", "--from", "-", "--unique", "u"];
-    let ran = sandbox.fairq_with(args, b"echo 1\necho 2\n").expect(0);
-    let text = ran.text();
-    let ids: Vec<&str> = text.lines().collect();
-    assert_eq!(ids.len(), 2);
+    let lines = ["echo 1", "echo 2"].map(str::to_owned);
+    let ids = sandbox.enqueue_lines(&["--unique", "u"], &lines);
     assert_eq!(ids[0], ids[1]);
 }

@@ -1,5 +1,7 @@
 //! Runners that serve only something, or only for so long.
 
+use nix::sys::signal::Signal;
+
 use crate::common::{Sandbox, until};
 use crate::kit::state;
 
@@ -103,4 +105,17 @@ fn a_runner_may_serve_for_a_while() {
         (state(&sandbox, "a1"), state(&sandbox, "a2")),
         ("succeeded".into(), "ready".into())
     );
+}
+
+#[test]
+fn a_runner_of_some_keys_takes_what_comes_and_stops_when_told() {
+    let sandbox = Sandbox::with_shards(2);
+    let runner = sandbox.runner(&["--workers", "1", "-k", "bob"]);
+    let other = sandbox.enqueue(["-k", "ann", "-b", "1", "true"]).remove(0);
+    sandbox
+        .fairq(["enqueue", "--wait", "-k", "bob", "true"])
+        .expect(0);
+    runner.signal(Signal::SIGTERM);
+    assert_eq!(runner.end().0, 0);
+    assert_eq!(state(&sandbox, &other), "ready");
 }
