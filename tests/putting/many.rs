@@ -149,10 +149,7 @@ fn objects_of_many_keys_and_bands_go_where_they_belong() {
     };
     let input: String = (0..500).map(line).collect();
     let args = ["enqueue", "--from-ndjson", "-"];
-    let ids = sandbox
-        .fairq_with(args, input.as_bytes())
-        .expect(0)
-        .text();
+    let ids = sandbox.fairq_with(args, input.as_bytes()).expect(0).text();
     let ids: Vec<&str> = ids.lines().collect();
     assert_eq!(ids.len(), 500);
     for at in [0_usize, 1, 250, 499] {
