@@ -4,15 +4,15 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use crate::common::{Ran, Sandbox};
+use super::common::{Ran, Sandbox};
 
 /// Returns the parts of a page that are marked with this word, in order.
 pub(crate) fn parts(page: &str, mark: &str) -> Vec<String> {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join(page);
     let page = fs::read_to_string(page).unwrap();
-    let begin = format!("<!-- {mark} -->\n```sh\n");
-    let parts = page.split(&begin).skip(1);
-    parts
+    let mark = format!("<!-- {mark} -->\n```sh\n");
+    page.split(&mark)
+        .skip(1)
         .map(|part| part.split_once("```").unwrap().0.to_owned())
         .collect()
 }
