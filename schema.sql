@@ -122,6 +122,7 @@ CREATE TABLE edges(
   state  INTEGER NOT NULL,                -- 0 open, 1 met, 2 will never be
   PRIMARY KEY(child, shard, parent, need)
 ) STRICT, WITHOUT ROWID;
+CREATE INDEX edges_by_parent ON edges(shard, parent);
 
 -- Which steps, of any shard, are to be told when a step of this shard ends.
 CREATE TABLE children(
@@ -180,12 +181,12 @@ CREATE TABLE passes(
   PRIMARY KEY(name, key)
 ) STRICT, WITHOUT ROWID;
 
--- When steps fail that were not started by then.
+-- When steps fail that were never claimed by then.
 CREATE TABLE expiring(
-  at INTEGER NOT NULL,
-  id INTEGER NOT NULL,
-  PRIMARY KEY(at, id)
-) STRICT, WITHOUT ROWID;
+  id INTEGER PRIMARY KEY,
+  at INTEGER NOT NULL
+) STRICT;
+CREATE INDEX expiring_by_time ON expiring(at, id);
 
 -- Which step stands for a unique key; a key is always on the same shard, its step on any.
 CREATE TABLE uniques(

@@ -17,7 +17,8 @@
 //! * [`decisions`] is what refills pushed lately, kept for whoever asks why.
 //! * [`stats`] says of the tries that are recorded how many there were, how long they took, and whether
 //!   each key got its part; it is pure, too.
-//! * [`presence`] is how processes know of each other; [`engine`] builds all of it and stops it in order.
+//! * [`presence`] is how processes know of each other; [`engine`] builds all of it and stops it in order;
+//!   its courier lets steps go that wait for others.
 //! * [`cli`] is the skin: words in, words out.
 //!
 //! # Who may import whom

@@ -158,12 +158,33 @@ fn a_plan_follows_weights_and_bands() {
 }
 
 #[test]
+fn the_example_flow_makes_its_report() {
+    let home = tempfile::tempdir().unwrap();
+    let flow = root().join("examples/flow.toml");
+    let flow = flow.to_str().unwrap();
+    let run = |args: &[&str]| told(&command(FAIRQ, home.path()).args(args).output().unwrap());
+    let ids = run(&["enqueue", "--file", flow]);
+    let names = page("examples/flow.toml").matches("\nname = ").count();
+    assert_eq!(ids.lines().count(), names);
+    run(&["run", "--drain", "--quiet"]);
+    let report = fs::read_to_string(home.path().join("report.txt")).unwrap();
+    let words: Vec<&str> = report.split_whitespace().collect();
+    assert_eq!(words[..4], ["apple", "apple", "fig", "pear"]);
+    assert_eq!(words[4..6], ["2", "apple"]);
+    assert!(
+        !home.path().join("words.txt").exists(),
+        "nobody has tidied up"
+    );
+}
+
+#[test]
 fn every_example_is_run_by_a_test_and_small() {
     let tests = page("tests/docs.rs");
     for entry in fs::read_dir(root().join("examples")).unwrap() {
         let name = entry.unwrap().file_name().into_string().unwrap();
         let run = tests.contains(&format!("example({name:?})"));
-        assert!(run || name == "config.toml", "{name} is run by no test");
+        let read = ["config.toml", "flow.toml"].contains(&name.as_str());
+        assert!(run || read, "{name} is run by no test");
         let lines = page(&format!("examples/{name}")).lines().count();
         assert!(lines < 100, "{name} has {lines} lines");
     }

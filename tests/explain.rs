@@ -272,7 +272,10 @@ fn every_why_of_what_waits_for_others_is_true() {
     ] {
         let told = sandbox.json(["explain", id]);
         let reasons = told["reasons"].as_array().unwrap();
-        let codes: Vec<&str> = reasons.iter().map(|it| it["code"].as_str().unwrap()).collect();
+        let codes: Vec<&str> = reasons
+            .iter()
+            .map(|it| it["code"].as_str().unwrap())
+            .collect();
         let true_codes: Vec<&str> = truth.iter().map(|(code, _)| *code).collect();
         assert_eq!(codes, true_codes, "{id}: {told:#}");
         for (reason, (_, evidence)) in reasons.iter().zip(truth) {

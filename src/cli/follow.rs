@@ -25,14 +25,17 @@ pub(super) struct View {
     pub(super) streams: &'static [Stream],
     /// Only so many of the last lines of what was there when it was first looked at.
     pub(super) tail: Option<usize>,
+    /// Also of tries that were over when it was first looked at.
+    pub(super) history: bool,
 }
 
 impl Default for View {
-    /// All of both streams.
+    /// All of both streams, from the first try on.
     fn default() -> Self {
         Self {
             streams: &[Stream::Stdout, Stream::Stderr],
             tail: None,
+            history: true,
         }
     }
 }
@@ -61,11 +64,15 @@ struct Printed {
 }
 
 impl Thread {
-    /// Begins with the running or the last try; what tries before it wrote is history.
+    /// Begins with the running or the last try, unless what tries before it wrote is wanted as well.
     fn new(step: StepView, view: &View) -> Self {
         let shows = step.state == StepState::Running || step.state.is_final();
         Self {
-            printed: step.fence.saturating_sub(u32::from(shows)),
+            printed: if view.history {
+                0
+            } else {
+                step.fence.saturating_sub(u32::from(shows))
+            },
             version: None,
             files: None,
             tail: view.tail.filter(|_| shows),

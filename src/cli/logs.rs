@@ -57,6 +57,7 @@ impl LogsArgs {
                 (false, false) => &[Stream::Stdout, Stream::Stderr],
             },
             tail: self.tail,
+            history: false,
         }
     }
 }

@@ -56,7 +56,7 @@ Exit codes:
   75   the store is busy or cannot be reached: try again
   78   wrong configuration
   124  wait --timeout ran out
-  else the step's own code, 128+n for a signal (wait for one step, enqueue --wait, logs -f --exit-code)";
+  else the step's own code, 128+n for a signal (of one step: wait, enqueue --wait, logs --exit-code)";
 
 /// A durable job queue for one machine: strict bands, fair keys, shell commands as steps.
 #[derive(Debug, Parser)]

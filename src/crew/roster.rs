@@ -381,3 +381,7 @@ impl Entry {
         Some((self.seen.id, self.seen.fence, Deed::Killed))
     }
 }
+
+#[cfg(test)]
+#[path = "roster_tests.rs"]
+mod tests;

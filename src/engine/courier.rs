@@ -194,17 +194,10 @@ impl Courier {
     /// Delivers and grants. Returns the shards that failed.
     fn round(&self, wanted: &Wanted) -> Vec<ShardId> {
         let mut failed = Vec::new();
-        if !wanted.deliver.is_empty() {
-            // All of them, the named ones first: what is told may end a step there, of which others
-            // have to be told in turn.
-            let others = self
-                .shards()
-                .filter(|shard| !wanted.deliver.contains(shard));
-            for shard in wanted.deliver.iter().copied().chain(others) {
-                match self.store.deliver(shard, self.clock.now()) {
-                    Ok(released) => self.boss.offer(&released),
-                    Err(_) => failed.push(shard),
-                }
+        for shard in &wanted.deliver {
+            match self.store.deliver(*shard, self.clock.now()) {
+                Ok(released) => self.boss.offer(&released),
+                Err(_) => failed.push(*shard),
             }
         }
         if wanted.grant {

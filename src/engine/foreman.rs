@@ -114,7 +114,13 @@ impl Boss {
     pub(super) fn offer(&self, released: &[Released]) {
         let mut shards = BTreeSet::new();
         let mut full = BTreeSet::new();
-        for Released { id, band, key } in released {
+        for step in released {
+            let Released {
+                id,
+                band,
+                key,
+                weight,
+            } = step;
             let is_worse = || {
                 self.stages
                     .planner
@@ -126,7 +132,7 @@ impl Boss {
                     id: *id,
                     band: *band,
                     key: key.clone(),
-                    turn: self.stages.planner.next_turn(*band, key),
+                    turn: self.stages.planner.next_turn(*band, key, *weight),
                 });
                 // A refill finds the others.
                 if offered == Offered::Full {

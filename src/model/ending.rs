@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-use super::{Band, FairnessKey, RunnerId, StepId, StepState, Timestamp};
+use super::{Band, FairnessKey, RunnerId, StepId, StepState, Timestamp, Weight};
 
 /// How one try of a step ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -176,7 +176,7 @@ pub struct Settlement {
 }
 
 /// What a settlement came to.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Settled {
     /// It is recorded.
     Recorded(Recorded),
@@ -185,7 +185,7 @@ pub enum Settled {
 }
 
 /// What followed from an outcome that is recorded.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Recorded {
     /// Where the step stands now. Not always what the verdict says: a step whose end somebody had
     /// asked for is cancelled where it would have been tried again.
@@ -198,7 +198,7 @@ pub struct Recorded {
 }
 
 /// A step that became due because of something else than its time.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Released {
     /// Which step.
     pub id: StepId,
@@ -206,6 +206,8 @@ pub struct Released {
     pub band: Band,
     /// Its key.
     pub key: FairnessKey,
+    /// The key's share, as far as this step decides it.
+    pub weight: Weight,
 }
 
 /// A step that was taken back from a dead runner.

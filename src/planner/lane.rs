@@ -399,14 +399,12 @@ impl Lanes {
         }
     }
 
-    /// Returns the turn of the key's next step.
-    pub(super) fn next(&self, band: Band, key: &FairnessKey) -> Turn {
-        let lane = self.lanes.get(&band);
-        let clock = lane.map_or(self.epoch, |lane| lane.clock);
-        lane.and_then(|lane| lane.pass(key)).map_or_else(
-            || clock.plus(Turn::stride(Weight::ONE)),
-            |pass| pass.start(clock).plus(Turn::stride(pass.weight)),
-        )
+    /// Returns where the key's next step starts.
+    pub(super) fn start(&self, band: Band, key: &FairnessKey) -> Turn {
+        self.lanes.get(&band).map_or(self.epoch, |lane| {
+            lane.pass(key)
+                .map_or(lane.clock, |pass| pass.start(lane.clock))
+        })
     }
 
     /// Returns the key's pass, if it is remembered: turns up to there were charged for.

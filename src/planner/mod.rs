@@ -24,7 +24,7 @@ pub use merge::{Holder, Merged, MergedKey};
 pub use plan::{Decision, Drawn, Made, Plan, Slot};
 
 use crate::ambient::Dice;
-use crate::model::{Band, FairnessKey, ShardId, Span, Timestamp, Turn};
+use crate::model::{Band, FairnessKey, ShardId, Span, Timestamp, Turn, Weight};
 use crate::tally::{ShardTally, TallyBoard};
 
 /// How slots are given to keys.
@@ -286,11 +286,13 @@ impl Planner {
         }
     }
 
-    /// Returns the turn of a step that is offered without a plan: the key's next. A key of which
-    /// nothing is known is taken to have weight 1.
-    pub fn next_turn(&self, band: Band, key: &FairnessKey) -> Turn {
+    /// Returns the turn of a step that is offered without a plan: the key's next.
+    pub fn next_turn(&self, band: Band, key: &FairnessKey, weight: Weight) -> Turn {
         match self.pick {
-            Pick::Stride => self.lock().lanes.next(band, key),
+            Pick::Stride => {
+                let start = self.lock().lanes.start(band, key);
+                start.plus(Turn::stride(weight))
+            }
             Pick::Lottery => Turn::ZERO,
         }
     }
@@ -359,7 +361,6 @@ pub fn dice(seed: u64) -> impl FnMut() -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Weight;
 
     /// Plans overtake each other between their snapshot and their record.
     #[test]

@@ -240,11 +240,10 @@ pub trait Release: Send + Sync {
     ///   bands do.
     /// * Of steps that may give way those of the worst band do, and of these the youngest; none does
     ///   unless the other step can start then. It waits again from `now` on.
-    /// * Fairly: each key has a pass for each limit, which rises by places / weight of the step while
-    ///   other keys wait for the same limit. The key whose head has the least pass is next (of
-    ///   several limits the highest counts), of equals the one that has waited longest. A key that
-    ///   did not wait when the last round ended starts no lower than the least of those that did:
-    ///   nobody saves turns up.
+    /// * Fairly, by start-time fair queueing: in a limit's own time each step of a key begins where
+    ///   the key's last one ended, but not before the present, and lasts places / weight. The key
+    ///   whose step begins first is next, of equals the one that has waited longest. Nobody saves
+    ///   turns up by being away. The present is where what was served last began.
     ///
     /// # Errors
     ///

@@ -133,7 +133,7 @@ fn a_step_whose_time_is_over_goes_with_all_that_belongs_to_it() {
         ),
     ];
     let marked = |line: &str| format!("echo $$ >>pids; {line}");
-    let ids = steps.map(|(line, grace, _)| yard.put(&marked(line), timed(300, grace)));
+    let ids = steps.map(|(line, grace, _)| yard.put(&marked(line), timed(1_000, grace)));
     yard.drain();
     for (id, (line, _, killed)) in ids.into_iter().zip(steps) {
         assert_eq!(yard.endings(id), [Ending::TimedOut { killed }], "{line}");
@@ -168,10 +168,10 @@ fn a_step_that_was_timed_out_is_tried_again_when_it_is_gone() {
             factor: 1.0,
             cap: short,
         },
-        ..timed(200, 100)
+        ..timed(600, 100)
     };
     let line = "for pid in $(cat pids 2>/dev/null); do \
-            kill -0 $pid 2>/dev/null && echo $pid >>overlaps; done; echo $$ >>pids; \
+            grep -qs ') [^ZX]' /proc/$pid/stat && echo $pid >>overlaps; done; echo $$ >>pids; \
         sh -c 'trap \"\" TERM; echo $$ >>pids; while :; do sleep 0.01; done' & wait";
     let id = yard.put(line, policy);
     yard.drain();

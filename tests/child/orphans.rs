@@ -66,9 +66,10 @@ fn a_process_that_the_journal_knows_is_ended() {
 /// The runner died between its note and the process's.
 #[test]
 fn a_process_that_was_just_being_started_is_found_by_what_it_was_told() {
-    let (mut ours, mut other) = (step("a1"), step("a2"));
+    // Ids of its own: it looks at all processes, those of the tests beside it too.
+    let (mut ours, mut other) = (step("b1"), step("b2"));
     assert_eq!(
-        end(|journal| journal.about_to_start(0, id("a1"), 1).unwrap()),
+        end(|journal| journal.about_to_start(0, id("b1"), 1).unwrap()),
         1
     );
     assert!(!ours.wait().unwrap().success());

@@ -2,9 +2,29 @@
 
 use crate::common::Sandbox;
 
-const COMMANDS: [&str; 20] = [
-    "init", "enqueue", "run", "status", "show", "logs", "wait", "inspect", "config", "cancel", "kill",
-    "retry", "hold", "release", "edit", "pause", "resume", "limit", "workers", "clean",
+const COMMANDS: [&str; 22] = [
+    "init",
+    "enqueue",
+    "run",
+    "status",
+    "show",
+    "logs",
+    "wait",
+    "inspect",
+    "config",
+    "cancel",
+    "kill",
+    "retry",
+    "hold",
+    "release",
+    "edit",
+    "pause",
+    "resume",
+    "limit",
+    "workers",
+    "clean",
+    "completions",
+    "man",
 ];
 
 #[test]

@@ -10,8 +10,9 @@ use super::common::{Ran, Sandbox};
 pub(crate) fn parts(page: &str, mark: &str) -> Vec<String> {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join(page);
     let page = fs::read_to_string(page).unwrap();
-    let parts = page.split(&format!("<!-- {mark} -->\n```sh\n")).skip(1);
-    parts
+    let mark = format!("<!-- {mark} -->\n```sh\n");
+    page.split(&mark)
+        .skip(1)
         .map(|part| part.split_once("```").unwrap().0.to_owned())
         .collect()
 }

@@ -284,6 +284,7 @@ impl World {
             id,
             band: view.band,
             key: view.key,
+            weight: view.weight,
         }
     }
 

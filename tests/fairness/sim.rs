@@ -116,6 +116,7 @@ impl<'s> Sim<'s> {
             progress: Arc::clone(&progress),
             clock: shared,
             sink: Arc::new(NoSink),
+            promoted: Arc::new(|| ()),
         };
         let pace = Pace {
             heartbeat: Duration::from_secs(1),
@@ -374,7 +375,10 @@ fn new_step(source: &Source) -> NewStep {
         weight: source.weight,
         name: None,
         tags: Vec::new(),
+        flow: None,
         due: Due::Now,
+        after: Vec::new(),
+        unique: None,
         policy: Policy::default(),
     }
 }

@@ -91,6 +91,7 @@ impl Frail {
                 id: *id,
                 band: step.band,
                 key: step.key.clone(),
+                weight: step.weight,
             })
             .collect()
     }

@@ -200,9 +200,7 @@ fn a_tail_is_of_what_was_there_and_what_comes_follows_it() {
 #[test]
 fn a_follower_that_goes_away_harms_nobody() {
     let sandbox = Sandbox::with_shards(1);
-    sandbox.enqueue([&format!(
-        "n=0; while ! test -e go; do n=$((n+1)); echo $n; done; echo $n >count"
-    )]);
+    sandbox.enqueue(["n=0; while ! test -e go; do n=$((n+1)); echo $n; done; echo $n >count"]);
     let runner = sandbox.runner(&["--workers", "1"]);
     for signal in [Signal::SIGTERM, Signal::SIGKILL].repeat(8) {
         let mut follower = sandbox

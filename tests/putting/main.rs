@@ -8,6 +8,8 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+#[path = "../common/page.rs"]
+mod page;
 
 mod flows;
 mod following;
@@ -16,6 +18,7 @@ mod many;
 mod members;
 mod once;
 mod options;
+mod pages;
 mod serving;
 mod size;
 mod surroundings;

@@ -154,7 +154,7 @@ fn objects_of_many_keys_and_bands_go_where_they_belong() {
     assert_eq!(ids.len(), 500);
     for at in [0_usize, 1, 250, 499] {
         let step = sandbox.step(ids[at]);
-        assert_eq!(step["shell"], format!("echo {at}"));
+        assert_eq!(step["argv"], json!([format!("echo {at}")]));
         assert_eq!(step["key"], format!("k{}", at % 7));
         assert_eq!(step["band"], at % 3);
     }
@@ -196,10 +196,7 @@ fn many_lines_may_be_tied_and_unique() {
     let args = [&["enqueue", "--from", "-"], &options[..]].concat();
     sandbox.fairq_with(args, b"echo 1\necho 2\n").expect(0);
     assert_eq!(sandbox.count("blocked"), 2);
-    let args = ["enqueue", "--from", "-", "--unique", "u"];
-    let ran = sandbox.fairq_with(args, b"echo 1\necho 2\n").expect(0);
-    let text = ran.text();
-    let ids: Vec<&str> = text.lines().collect();
-    assert_eq!(ids.len(), 2);
+    let lines = ["echo 1", "echo 2"].map(str::to_owned);
+    let ids = sandbox.enqueue_lines(&["--unique", "u"], &lines);
     assert_eq!(ids[0], ids[1]);
 }

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::common::Sandbox;
+use crate::common::{Sandbox, until};
 use crate::kit::{log, refused, state};
 
 #[test]
@@ -263,4 +263,19 @@ fn whoever_puts_something_in_that_is_paused_is_told_so() {
             ran.err
         );
     }
+}
+
+#[test]
+fn a_try_that_is_lost_with_its_runner_uses_up_no_retry() {
+    let sandbox = Sandbox::with_shards(1);
+    let line = "echo $FAIRQ_ATTEMPT >>tries; test -e go || sleep 1000; exit 1";
+    sandbox.enqueue(["--retries", "1", "--backoff", "1ms", line]);
+    let runner = sandbox.runner(&["--workers", "1"]);
+    until("it runs", || sandbox.work("tries").exists());
+    runner.kill_hard();
+    std::fs::write(sandbox.work("go"), "").unwrap();
+    sandbox.drain(1).expect(1);
+    let tries = crate::common::lines(&sandbox.work("tries"));
+    assert_eq!(tries, ["1", "1", "2"]);
+    assert_eq!(state(&sandbox, "a1"), "failed");
 }

@@ -1,5 +1,7 @@
 //! Runners that serve only something, or only for so long.
 
+use nix::sys::signal::Signal;
+
 use crate::common::{Sandbox, until};
 use crate::kit::state;
 
@@ -72,15 +74,17 @@ fn a_paused_key_does_not_hold_up_a_runner_that_drains() {
 #[test]
 fn so_many_failures_are_enough() {
     let sandbox = Sandbox::with_shards(1);
-    sandbox.enqueue(["--array", "1-9", "exit $(({} % 2))"]);
-    let args = ["run", "--workers", "1", "--max-fail", "2"];
-    sandbox.fairq(args).expect(1);
-    assert_eq!(
-        (sandbox.count("failed"), sandbox.count("succeeded")),
-        (2, 1)
-    );
-    assert_eq!(sandbox.count("ready"), 6);
+    let line = "test {} -gt 2 || exit 1; until test -e go; do sleep 0.01; done";
+    sandbox.enqueue(["--array", "1-9", line]);
+    let runner = sandbox.runner_unseen(&["--workers", "1", "--max-fail", "2"]);
+    until("it takes no more", || runner.said().contains("draining"));
+    std::fs::write(sandbox.work("go"), "").unwrap();
+    assert_eq!(runner.end().0, 1);
+    // One may have been taken before the second failure was known.
+    assert_eq!(sandbox.count("failed"), 2);
+    assert!(sandbox.count("ready") >= 6);
     // Too few of them change nothing.
+    sandbox.enqueue(["exit 1"]);
     sandbox
         .fairq(["run", "--drain", "--max-fail", "99"])
         .expect(1);
@@ -103,4 +107,17 @@ fn a_runner_may_serve_for_a_while() {
         (state(&sandbox, "a1"), state(&sandbox, "a2")),
         ("succeeded".into(), "ready".into())
     );
+}
+
+#[test]
+fn a_runner_of_some_keys_takes_what_comes_and_stops_when_told() {
+    let sandbox = Sandbox::with_shards(2);
+    let runner = sandbox.runner(&["--workers", "1", "-k", "bob"]);
+    let other = sandbox.enqueue(["-k", "ann", "-b", "1", "true"]).remove(0);
+    sandbox
+        .fairq(["enqueue", "--wait", "-k", "bob", "true"])
+        .expect(0);
+    runner.signal(Signal::SIGTERM);
+    assert_eq!(runner.end().0, 0);
+    assert_eq!(state(&sandbox, &other), "ready");
 }

@@ -236,3 +236,27 @@ fn very_many_steps_are_cancelled_by_one_word_and_counted() {
     assert_eq!(told["steps"].as_array().unwrap().len(), 12_000);
     assert_eq!(sandbox.count("ready"), 12_001);
 }
+
+/// Wherever it is cut off, the same command does the rest and nothing is counted twice.
+#[test]
+fn a_cancel_that_was_cut_off_is_finished_by_the_same_command() {
+    let sandbox = Sandbox::with_shards(4);
+    let chance = Chance::new();
+    let lines = vec!["true".to_owned(); 5_000];
+    for key in ["a", "b", "c", "d"] {
+        sandbox.enqueue_lines(&["-k", key], &lines);
+    }
+    for _ in 0..3 {
+        let mut cut = sandbox.command(["cancel", "--all"]).spawn().unwrap();
+        thread::park_timeout(Duration::from_millis(chance.below(150)));
+        // It may have come to its end.
+        cut.kill().unwrap();
+        cut.wait().unwrap();
+        assert_eq!(sandbox.count("ready") + sandbox.count("cancelled"), 20_000);
+    }
+    let code = sandbox.fairq(["cancel", "--all"]).code;
+    assert!([0, 3].contains(&code), "{code}");
+    assert_eq!(sandbox.count("cancelled"), 20_000);
+    sandbox.drain(1).expect(0);
+    assert_eq!(sandbox.count("succeeded"), 0);
+}

@@ -20,6 +20,7 @@ mod kit;
 mod limit;
 mod live;
 mod pause;
-mod the_page;
 mod retry;
 mod tangle;
+mod the_page;
+mod watch;

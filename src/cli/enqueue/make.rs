@@ -115,7 +115,7 @@ impl<'m> Maker<'m> {
     /// `Usage` for what cannot be meant.
     pub(in crate::cli) fn policy(&self, options: &StepOptions, usual: Policy) -> Result<Policy> {
         let retries = options.retries.unwrap_or(usual.retries);
-        if retries == 0 {
+        if options.retries.is_none() && retries == 0 {
             for (given, option) in [
                 (options.backoff.is_some(), "--backoff"),
                 (options.retry_on.is_some(), "--retry-on"),
@@ -205,7 +205,12 @@ impl<'m> Maker<'m> {
         })?;
         let found = match (self.store, range.single()) {
             (None, _) => Vec::new(),
-            (Some(store), Some(id)) => store.get(id)?.map(|step| step.id).into_iter().collect(),
+            (Some(store), Some(id)) => {
+                let step = store
+                    .get(id)
+                    .map_err(|error| error.context(format!("{option} {word}")))?;
+                step.map(|step| step.id).into_iter().collect()
+            }
             (Some(store), None) => store.find(&Filter {
                 ids: vec![(range.shard, range.first.get(), range.last.get())],
                 order: Order::Id,

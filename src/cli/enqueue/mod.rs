@@ -172,11 +172,11 @@ pub(super) fn run(args: &EnqueueArgs, context: &mut Context) -> Result<Done> {
         }
     };
     ring(&store, &put);
+    let enqueued = enqueued(args, &put, &batch);
+    tell(args, context, &enqueued)?;
     if !args.quiet {
         tell_pauses(context, &store, &batch);
     }
-    let enqueued = enqueued(args, &put, &batch);
-    tell(args, context, &enqueued)?;
     let met = !enqueued.met.is_empty();
     let done = await_ends(args, context, &store, &enqueued.ids)?;
     if met && args.unique_fail {

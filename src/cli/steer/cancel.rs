@@ -59,12 +59,13 @@ const OPEN: &[StepState] = &[
 pub(in crate::cli) fn run(args: &CancelArgs, context: &mut Context) -> Result<Done> {
     let store = context.store_with_steps()?;
     let ids = args.select.targets(context, &store, OPEN)?;
-    let steered = steer(context, &store, &ids, &Action::Cancel)?;
-    let mut answers: Vec<Answer> = ids
-        .iter()
-        .zip(steered)
-        .map(|(id, steered)| Answer::new(*id, steered, Some(StepState::Cancelled)))
-        .collect();
+    let mut answers = steer(
+        context,
+        &store,
+        &ids,
+        &Action::Cancel,
+        Some(StepState::Cancelled),
+    )?;
     let left = if args.no_wait {
         false
     } else {

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use clap::Args;
 
-use super::answer::{Answer, tell};
+use super::answer::tell;
 use super::steer;
 use crate::cli::enqueue::{self, Maker, StepOptions};
 use crate::cli::words::{self, IdRange};
@@ -64,12 +64,6 @@ pub(in crate::cli) fn run(args: &EditArgs, context: &mut Context) -> Result<Done
         enqueue::check(&command, "the command")?;
         edit.command = Some(command);
     }
-    let ids = [id];
-    let steered = steer(context, &store, &ids, &Action::Edit(edit))?;
-    let answers: Vec<Answer> = ids
-        .iter()
-        .zip(steered)
-        .map(|(id, steered)| Answer::new(*id, steered, None))
-        .collect();
+    let answers = steer(context, &store, &[id], &Action::Edit(edit), None)?;
     tell(context, &answers, "changed", args.json, false)
 }

@@ -13,37 +13,41 @@ pub(super) mod workers;
 
 use std::collections::BTreeSet;
 
+use self::answer::Answer;
 use super::Context;
 use super::render::{number, text};
 use crate::error::Result;
-use crate::model::{ShardId, StepId};
+use crate::model::{ShardId, StepId, StepState};
 use crate::presence::bell;
 use crate::store::sqlite::{SqliteStore, runners_dir};
-use crate::store::{Action, Release as _, Steer as _, Steered, Store as _};
+use crate::store::{Action, Release as _, Steer as _, Store as _};
 
 /// So many steps are changed between two signs of life, and before the runners hear of it.
 const SLICE: usize = 10_000;
 
 /// Does one thing to all of these steps, and sees to what follows from it. The runners hear of each
 /// slice at once. What a crash or an error cuts off the same command does when it is given again.
+/// Where a step stands as `wanted` already, that is as good as done.
 fn steer(
     context: &mut Context,
     store: &SqliteStore,
     ids: &[StepId],
     action: &Action,
-) -> Result<Vec<Steered>> {
-    let mut steered = Vec::with_capacity(ids.len());
+    wanted: Option<StepState>,
+) -> Result<Vec<Answer>> {
+    let mut answers = Vec::with_capacity(ids.len());
     for slice in ids.chunks(SLICE) {
-        let now = context.clock.now();
-        steered.extend(store.steer(slice, action, now)?);
+        let steered = store.steer(slice, action, context.clock.now())?;
+        let told = slice.iter().zip(steered);
+        answers.extend(told.map(|(id, steered)| Answer::new(*id, steered, wanted)));
         ring(store, &shards_of(slice));
         if ids.len() > SLICE {
-            let [done, all] = [steered.len(), ids.len()].map(|count| number::count(count as u64));
+            let [done, all] = [answers.len(), ids.len()].map(|count| number::count(count as u64));
             context.screen.progress(&format!("{done} of {all} steps"));
         }
     }
     follow_up(context, store, ids);
-    Ok(steered)
+    Ok(answers)
 }
 
 /// Tells dependents on other shards of what has ended, and gives the places of limits on that have

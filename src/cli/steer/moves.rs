@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::answer::{Answer, tell};
+use super::answer::tell;
 use super::steer;
 use crate::cli::select::Selector;
 use crate::cli::{Context, Done};
@@ -111,11 +111,6 @@ pub(in crate::cli) fn release(args: &ReleaseArgs, context: &mut Context) -> Resu
 fn run(select: &Selector, json: bool, what: &Move, context: &mut Context) -> Result<Done> {
     let store = context.store_with_steps()?;
     let ids = select.targets(context, &store, what.of)?;
-    let steered = steer(context, &store, &ids, &what.action)?;
-    let answers: Vec<Answer> = ids
-        .iter()
-        .zip(steered)
-        .map(|(id, steered)| Answer::new(*id, steered, what.wanted))
-        .collect();
+    let answers = steer(context, &store, &ids, &what.action, what.wanted)?;
     tell(context, &answers, what.done, json, false)
 }

@@ -14,10 +14,10 @@ use crate::store::LimitView;
 pub(super) struct Limits {
     pub(super) set: BTreeMap<LimitName, u32>,
     held: BTreeMap<StepId, BTreeMap<LimitName, u32>>,
-    /// What keys that wait or hold places have had while others waited too; the least is next.
+    /// Where each key's last step ended in a limit's own time.
     passes: BTreeMap<(LimitName, FairnessKey), f64>,
-    /// Who waited when the last round ended.
-    waited: BTreeSet<(LimitName, FairnessKey)>,
+    /// The time of each limit: where what was served last began.
+    clocks: BTreeMap<LimitName, f64>,
 }
 
 impl Limits {
@@ -30,32 +30,12 @@ impl Limits {
         self.places(name).saturating_sub(taken)
     }
 
-    fn pass(&self, name: &LimitName, key: &FairnessKey) -> f64 {
-        let of = (name.clone(), key.clone());
-        self.passes.get(&of).copied().unwrap_or_default()
-    }
-
-    /// Lets the keys that wait now take part: who comes anew starts where the least of those stands
-    /// that waited already, unless it has had more; so nobody saves up turns by being away.
-    fn join(
-        &mut self,
-        waiting: &BTreeSet<(LimitName, FairnessKey)>,
-        holding: &BTreeSet<(LimitName, FairnessKey)>,
-    ) {
-        let takes_part =
-            |of: &(LimitName, FairnessKey)| waiting.contains(of) || holding.contains(of);
-        self.passes.retain(|of, _| takes_part(of));
-        let stays = |of: &(LimitName, FairnessKey)| self.waited.contains(of);
-        for of in waiting.iter().filter(|of| !stays(of)) {
-            let others = waiting
-                .iter()
-                .filter(|other| other.0 == of.0 && stays(other));
-            let least = others
-                .map(|(name, key)| self.pass(name, key))
-                .reduce(f64::min);
-            let pass = self.pass(&of.0, &of.1).max(least.unwrap_or_default());
-            self.passes.insert(of.clone(), pass);
-        }
+    /// Returns where a key's next step begins in a limit's own time: where its last one ended, but
+    /// not before the present, so that nobody saves up turns by being away.
+    fn start(&self, name: &LimitName, key: &FairnessKey) -> f64 {
+        let pass = self.passes.get(&(name.clone(), key.clone()));
+        let clock = self.clocks.get(name);
+        pass.into_iter().chain(clock).copied().fold(0.0, f64::max)
     }
 }
 
@@ -63,8 +43,6 @@ impl Limits {
 #[derive(Debug)]
 struct Round {
     now: Timestamp,
-    /// Who waits for which limit.
-    waiting: BTreeSet<(LimitName, FairnessKey)>,
     /// The limits that somebody waits for in vain: who comes after gets nothing of them.
     closed: BTreeSet<LimitName>,
     news: News,
@@ -106,7 +84,6 @@ impl Contents {
 
     /// Takes back places and gives out free ones, band by band.
     pub(super) fn grant(&mut self, now: Timestamp) -> Vec<Released> {
-        let holding = self.holding();
         let mut held = std::mem::take(&mut self.limits.held);
         held.retain(|id, names| {
             let step = self.step(*id);
@@ -115,11 +92,9 @@ impl Contents {
         self.limits.held = held;
         let mut round = Round {
             now,
-            waiting: self.waiting(now),
             closed: BTreeSet::new(),
             news: News::default(),
         };
-        self.limits.join(&round.waiting, &holding);
         let mut next = self.next_band(None);
         while let Some(band) = next {
             let mut queues = self.queues(band, now);
@@ -129,26 +104,7 @@ impl Contents {
             // A step that gave way waits at a worse band than this, and may find other places.
             next = self.next_band(Some(band));
         }
-        self.limits.waited = self.waiting(now);
         round.news.released
-    }
-
-    /// Returns which keys have places of which limits, also such as are to be taken back.
-    fn holding(&self) -> BTreeSet<(LimitName, FairnessKey)> {
-        let held = self.limits.held.iter();
-        held.filter_map(|(id, names)| Some((names, &self.step(*id)?.asked.key)))
-            .flat_map(|(names, key)| names.keys().map(|name| (name.clone(), key.clone())))
-            .collect()
-    }
-
-    /// Returns which keys wait for which limits.
-    fn waiting(&self, now: Timestamp) -> BTreeSet<(LimitName, FairnessKey)> {
-        self.candidates(now)
-            .flat_map(|(_, step)| {
-                let names = step.asked.policy.limits.keys();
-                names.map(|name| (name.clone(), step.asked.key.clone()))
-            })
-            .collect()
     }
 
     /// Returns the steps that may be given places: those that could start then.
@@ -168,34 +124,34 @@ impl Contents {
         bands.filter(|band| Some(*band) > after).min()
     }
 
-    /// Returns the steps of a band that may be given places, each key's oldest first.
-    fn queues(&self, band: Band, now: Timestamp) -> BTreeMap<FairnessKey, VecDeque<StepId>> {
+    /// Returns the steps of a band that may be given places, each key's oldest first, by the limit
+    /// that they were last seen to wait for.
+    fn queues(&self, band: Band, now: Timestamp) -> Queues {
         let mut waiting: Vec<(StepId, &Step)> = self.candidates(now).collect();
         waiting.retain(|(_, step)| step.asked.band == band);
         // Numbers rise with time; where a key has steps on several shards, this is near enough.
         waiting.sort_by_key(|(id, _)| (id.local, id.shard));
-        let mut queues: BTreeMap<FairnessKey, VecDeque<StepId>> = BTreeMap::new();
+        let mut queues = Queues::new();
         for (id, step) in waiting {
-            queues
-                .entry(step.asked.key.clone())
-                .or_default()
-                .push_back(id);
+            if let Some(name) = step.limit() {
+                let of = (name.clone(), step.asked.key.clone());
+                queues.entry(of).or_default().push_back(id);
+            }
         }
         queues
     }
 
     /// Takes the next head out: that of the key which has had least of what its head waits for, and
     /// of equals the one that has waited longest.
-    fn next_of(&self, queues: &mut BTreeMap<FairnessKey, VecDeque<StepId>>) -> Option<StepId> {
-        let heads = queues.iter().filter_map(|(key, queue)| {
-            let step = self.step(*queue.front()?)?;
-            let names = step.asked.policy.limits.keys();
-            let passes = names.map(|name| self.limits.pass(name, key));
-            Some((passes.fold(0.0, f64::max), step.limited_since()?, key))
+    fn next_of(&self, queues: &mut Queues) -> Option<StepId> {
+        let heads = queues.iter().filter_map(|(of, queue)| {
+            let id = *queue.front()?;
+            let oldest = (self.step(id)?.limited_since()?, id.local, id.shard);
+            Some((self.limits.start(&of.0, &of.1), oldest, of))
         });
-        let (_, _, key) = heads.min_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)))?;
-        let key = key.clone();
-        queues.get_mut(&key)?.pop_front()
+        let (.., of) = heads.min_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)))?;
+        let of = of.clone();
+        queues.get_mut(&of)?.pop_front()
     }
 
     /// Gives a step all its places, or none and closes what it waits for.
@@ -222,7 +178,7 @@ impl Contents {
         for victim in way {
             self.give_way(victim, round.now);
         }
-        self.charge(id, &needs, &round.waiting);
+        self.charge(id, &needs);
         self.limits.held.insert(id, needs);
         let stand = Stand::Ready { since: round.now };
         self.shards[id.shard.index()].stand(id.local, stand, &mut round.news);
@@ -288,23 +244,18 @@ impl Contents {
         }
     }
 
-    /// Counts what a key has got, by its weight, where other keys wait for the same.
-    fn charge(
-        &mut self,
-        id: StepId,
-        needs: &BTreeMap<LimitName, u32>,
-        waiting: &BTreeSet<(LimitName, FairnessKey)>,
-    ) {
+    /// Counts what a key has got, by its weight.
+    fn charge(&mut self, id: StepId, needs: &BTreeMap<LimitName, u32>) {
         let Some(step) = self.step(id) else { return };
         let (key, weight) = (step.asked.key.clone(), step.asked.weight.get());
         for (name, count) in needs {
-            if waiting
-                .iter()
-                .any(|(of, other)| of == name && *other != key)
-            {
-                let pass = self.limits.passes.entry((name.clone(), key.clone()));
-                *pass.or_default() += f64::from(*count) / weight;
-            }
+            let start = self.limits.start(name, &key);
+            let end = start + f64::from(*count) / weight;
+            self.limits.passes.insert((name.clone(), key.clone()), end);
+            self.limits.clocks.insert(name.clone(), start);
         }
     }
 }
+
+/// Who waits for which limit, by key.
+type Queues = BTreeMap<(LimitName, FairnessKey), VecDeque<StepId>>;

@@ -95,6 +95,7 @@ impl Shard {
                 id: StepId::new(self.id, id),
                 band: step.asked.band,
                 key: step.asked.key.clone(),
+                weight: step.asked.weight,
             }),
             Stand::Limited { .. } => news.tell = true,
             Stand::Delayed { .. }

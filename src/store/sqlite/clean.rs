@@ -1,17 +1,20 @@
 //! Forgetting steps that are over.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
+use std::ops::Bound;
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::PathBuf;
 
-use rusqlite::Connection;
+use rusqlite::{Connection, OptionalExtension as _};
 
+use super::SqliteStore;
+use super::links;
 use super::row;
-use super::shard::Shard;
 use super::tx::{Counter, Tx};
 use super::writer::Durability;
 use crate::error::Result;
-use crate::model::{LocalId, StepState};
+use crate::model::{LocalId, ShardId};
 use crate::store::{Cleaned, Retention};
 
 /// How many steps are forgotten in one transaction.
@@ -20,75 +23,86 @@ const PORTION: usize = 1000;
 const FEW_ENVS: i64 = 16;
 
 /// Forgets a portion of a shard's steps, oldest numbers first, and gives the space back.
-pub(super) fn clean(shard: &Shard, retention: &Retention) -> Result<Cleaned> {
+pub(super) fn clean(store: &SqliteStore, shard: ShardId, retention: &Retention) -> Result<Cleaned> {
+    let on = store.shard(shard)?;
     let chosen = retention.only.as_ref().map(|only| {
         only.iter()
-            .filter(|id| id.shard == shard.id())
+            .filter(|id| id.shard == shard)
             .map(|id| id.local)
-            .collect::<Vec<_>>()
+            .collect::<BTreeSet<_>>()
     });
-    let retention = retention.clone();
-    shard.write(Durability::Normal, move |tx| {
-        let over = over(tx, &retention, chosen.as_deref())?;
-        let done = over.len() < PORTION;
-        let mut files = Vec::new();
-        for (id, state) in &over {
-            files.extend(forget(tx, *id)?);
-            tx.count(
-                match state {
-                    StepState::Succeeded => Counter::Succeeded,
-                    StepState::Failed => Counter::Failed,
-                    StepState::Cancelled
-                    | StepState::Running
-                    | StepState::Ready
-                    | StepState::Delayed
-                    | StepState::Blocked
-                    | StepState::Limited
-                    | StepState::Held => Counter::Cancelled,
-                },
-                -1,
-            );
+    let mut over: Vec<LocalId> = Vec::new();
+    let mut last = LocalId::new(0);
+    let done = loop {
+        let next = on.read(|connection| candidates(connection, retention, &chosen, last))?;
+        let Some(at) = next.last() else {
+            break true;
+        };
+        last = *at;
+        let needed = links::needed(store, shard, &next)?;
+        over.extend(next.into_iter().filter(|id| !needed.contains(id)));
+        if over.len() >= PORTION {
+            break false;
+        }
+    };
+    let states = retention.states.clone();
+    on.write(Durability::Normal, move |tx| {
+        let mut cleaned = Cleaned {
+            done,
+            ..Cleaned::default()
+        };
+        for id in &over {
+            // It may have been tried again since it was read.
+            let state = links::ended(tx.connection(), *id)?;
+            let Some(state) = state.filter(|state| states.contains(state)) else {
+                continue;
+            };
+            cleaned.files.extend(forget(tx, *id)?);
+            cleaned.steps += 1;
+            tx.count(Counter::of_end(state), -1);
         }
         if done {
             sweep(tx)?;
         }
         shrink(tx.connection())?;
-        Ok(Cleaned {
-            steps: over.len() as u64,
-            files,
-            done,
-        })
+        Ok(cleaned)
     })
 }
 
-/// Returns a portion of the steps that are to be forgotten.
-fn over(
-    tx: &Tx<'_>,
+/// Returns the numbers of the next steps after `last` that are old enough, at most a portion.
+fn candidates(
+    connection: &Connection,
     retention: &Retention,
-    chosen: Option<&[LocalId]>,
-) -> rusqlite::Result<Vec<(LocalId, StepState)>> {
+    chosen: &Option<BTreeSet<LocalId>>,
+    last: LocalId,
+) -> rusqlite::Result<Vec<LocalId>> {
     let before = retention.ended_before.millis();
-    let read = |row: &rusqlite::Row<'_>| Ok((row::local(row, 0)?, row::final_state(row, 1)?));
-    let wanted = |state: &StepState| retention.states.contains(state);
     let mut found = Vec::new();
     if let Some(chosen) = chosen {
-        let mut one = tx.prepare("SELECT id, state FROM done WHERE id = ?1 AND ended < ?2")?;
-        for id in chosen {
-            let mut rows = one.query_map((id.get(), before), read)?;
-            if let Some(row) = rows.next() {
-                found.extend(Some(row?).filter(|(_, state)| wanted(state)));
-            }
-            if found.len() == PORTION {
-                break;
+        let mut one =
+            connection.prepare_cached("SELECT state FROM done WHERE id = ?1 AND ended < ?2")?;
+        for id in chosen.range((Bound::Excluded(last), Bound::Unbounded)) {
+            let state = one
+                .query_row((id.get(), before), |row| row::final_state(row, 0))
+                .optional()?;
+            if state.is_some_and(|state| retention.states.contains(&state)) {
+                found.push(*id);
+                if found.len() == PORTION {
+                    break;
+                }
             }
         }
         return Ok(found);
     }
-    let mut all = tx.prepare("SELECT id, state FROM done WHERE ended < ?1 ORDER BY id")?;
-    for row in all.query_map([before], read)? {
-        found.extend(Some(row?).filter(|(_, state)| wanted(state)));
-        if found.len() == PORTION {
-            break;
+    let mut all = connection
+        .prepare_cached("SELECT id, state FROM done WHERE id > ?1 AND ended < ?2 ORDER BY id")?;
+    let mut rows = all.query((last.get(), before))?;
+    while let Some(row) = rows.next()? {
+        if retention.states.contains(&row::final_state(row, 1)?) {
+            found.push(row::local(row, 0)?);
+            if found.len() == PORTION {
+                break;
+            }
         }
     }
     Ok(found)
@@ -107,6 +121,7 @@ pub(super) fn forget(tx: &Tx<'_>, id: LocalId) -> rusqlite::Result<Vec<PathBuf>>
     for sql in [
         "DELETE FROM done WHERE id = ?1",
         "DELETE FROM attempts WHERE id = ?1",
+        "DELETE FROM expiring WHERE id = ?1",
         "DELETE FROM tags WHERE id = ?1",
         "DELETE FROM edges WHERE child = ?1",
         "DELETE FROM children WHERE parent = ?1",

@@ -2,12 +2,14 @@
 
 use std::os::unix::ffi::OsStrExt as _;
 
+use rusqlite::OptionalExtension as _;
+
 use super::intake::{Envs, policy_text};
-use super::row::{self, SELECT_STEP, StepRow};
+use super::row::{SELECT_STEP, StepRow};
 use super::stand::{self, Carried, Waiting};
 use super::steer::missing;
 use super::tx::Tx;
-use crate::model::{Command, StepState, Timestamp};
+use crate::model::{Command, LimitName, LocalId, StepState, Timestamp};
 use crate::store::{Edit, Steered};
 
 /// Changes a step, and puts it where it belongs as it is now; a held one stays held.
@@ -18,38 +20,61 @@ pub(super) fn edit(
     now: Timestamp,
 ) -> rusqlite::Result<Steered> {
     let id = waiting.carried.id;
-    let limits = |tx: &Tx<'_>| {
-        tx.prepare("SELECT policy FROM steps WHERE id = ?1")?
-            .query_row([id.get()], |row| Ok(row::policy(row, 0)?.limits))
-    };
-    let had = limits(tx)?;
+    let was = &waiting.carried;
+    let had = asked(tx, id)?.policy.limits;
+    let waits_for = limit_of(tx, id)?;
     // Taken away first: it stands under its old band and key.
     stand::take(tx, &waiting)?;
     rewrite(tx, &waiting, edit)?;
-    let step = tx
-        .prepare(SELECT_STEP)?
-        .query_row([id.get()], |row| StepRow::read(row, 0))?;
-    let was = &waiting.carried;
-    let is_now = Carried {
+    let step = asked(tx, id)?;
+    let carried = |since| Carried {
         due: edit.due.unwrap_or(was.due),
         attempt: was.attempt,
         fence: was.fence,
-        ..Carried::of(id, &step, was.since)
+        ..Carried::of(id, &step, since)
     };
-    let to = if waiting.state == StepState::Held {
-        stand::put_held(tx, &is_now, now)?;
-        StepState::Held
-    } else if waiting.state == StepState::Ready && edit.due.is_none() && limits(tx)? == had {
-        // It keeps its age, and its places.
-        stand::put_ready(tx, &is_now)?;
+    let stays = step.policy.limits == had && edit.due.flatten().is_none_or(|due| due <= now);
+    let to = match waiting.state {
+        StepState::Held => {
+            stand::put_held(tx, &carried(was.since), now)?;
+            StepState::Held
+        }
+        // What is due or only waits for a place stays so, with its age and its places.
+        StepState::Ready if stays => {
+            stand::put_ready(tx, &carried(was.since))?;
+            StepState::Ready
+        }
+        StepState::Limited if stays && let Some(name) = waits_for => {
+            stand::put_limited(tx, &carried(was.since), &name)?;
+            StepState::Limited
+        }
         StepState::Ready
-    } else {
-        stand::put(tx, &is_now, missing(tx, id)?, now)?
+        | StepState::Limited
+        | StepState::Delayed
+        | StepState::Blocked
+        | StepState::Running
+        | StepState::Succeeded
+        | StepState::Failed
+        | StepState::Cancelled => stand::put(tx, &carried(now), missing(tx, id)?, now)?,
     };
     Ok(Steered::Done {
         from: waiting.state,
         to,
     })
+}
+
+fn asked(tx: &Tx<'_>, id: LocalId) -> rusqlite::Result<StepRow> {
+    tx.prepare(SELECT_STEP)?
+        .query_row([id.get()], |row| StepRow::read(row, 0))
+}
+
+/// Returns the limit that a step was last seen to wait for, if it waits for one.
+fn limit_of(tx: &Tx<'_>, id: LocalId) -> rusqlite::Result<Option<LimitName>> {
+    tx.prepare("SELECT name FROM limited WHERE id = ?1")?
+        .query_row([id.get()], |row| {
+            Ok(LimitName::from_store(row.get_ref(0)?.as_str()?))
+        })
+        .optional()
 }
 
 fn rewrite(tx: &Tx<'_>, waiting: &Waiting, edit: &Edit) -> rusqlite::Result<()> {

@@ -2,16 +2,16 @@
 //!
 //! Granting writes a step's places on shard 0 first and makes it due on its own shard second. It is
 //! for one process at a time, which holds a lock on a file of the store while it does; what a crash
-//! in between leaves, the next one finds: a holder that still waits is made due, one that neither
-//! waits nor runs loses its places.
+//! in between leaves, the next one finds: a holder that is neither due nor runs loses its places, and
+//! gets them anew if it still waits.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs::File;
 
 use rusqlite::OptionalExtension as _;
 
 use super::SqliteStore;
-use super::grants::{self, Grant, Holder, Moves, Scene};
+use super::grants::{self, CLOCK, Grant, Holder, Moves, Scene};
 use super::limits::{Place, held, home, names, passes, seekers, set_limits};
 use super::pauses;
 use super::read;
@@ -36,8 +36,8 @@ pub(super) fn grant(store: &SqliteStore, now: Timestamp) -> Result<Vec<Released>
     let mut released = Vec::new();
     for _ in 0..ROUNDS {
         let mut round = Round::look(store, home)?;
-        let moves = round.decide(store)?;
-        let over = moves.is_empty() && round.is_tidy();
+        let moves = round.decide(store, now)?;
+        let over = moves.is_empty() && round.stale.is_empty();
         if over {
             break;
         }
@@ -81,10 +81,6 @@ struct Round {
     stale: Vec<i64>,
     /// The rows of steps that may have to give way.
     rows: BTreeMap<StepId, Vec<i64>>,
-    /// Steps that have their places and still wait: somebody died before they were made due.
-    unfinished: Vec<StepId>,
-    /// Due steps that are paused: their places are no use to them.
-    paused: Vec<(StepId, LimitName)>,
 }
 
 impl Round {
@@ -105,8 +101,6 @@ impl Round {
             },
             stale: Vec::new(),
             rows: BTreeMap::new(),
-            unfinished: Vec::new(),
-            paused: Vec::new(),
         };
         let mut by_step: BTreeMap<StepId, Vec<Place>> = BTreeMap::new();
         for place in held {
@@ -141,20 +135,10 @@ impl Round {
             .map(|place| (place.name.clone(), place.n))
             .collect();
         let rows: Vec<i64> = places.iter().map(|place| place.id).collect();
-        let (is_started, band) = match stands {
-            Some((StepState::Running, band, ..)) => (true, band),
-            Some((StepState::Ready, band, _, is_paused)) => {
-                if is_paused && let Some(place) = places.first() {
-                    self.paused.push((step, place.name.clone()));
-                    self.rows.insert(step, rows);
-                    return Ok(());
-                }
-                (false, band)
-            }
-            Some((StepState::Limited, band, needs, false)) if needs == held => {
-                self.unfinished.push(step);
-                (false, band)
-            }
+        let (is_started, band, is_paused) = match stands {
+            Some((StepState::Running, band, needs, _)) if needs == held => (true, band, false),
+            Some((StepState::Ready, band, needs, paused)) if needs == held => (false, band, paused),
+            // Also one that still waits: whoever gave it its places died before he made it due.
             Some(_) | None => {
                 self.stale.extend(rows);
                 return Ok(());
@@ -165,6 +149,7 @@ impl Round {
             step,
             band,
             is_started,
+            is_paused,
             places: held,
         });
         Ok(())
@@ -183,28 +168,30 @@ impl Round {
             }
             Ok(found)
         })?;
-        let unfinished: BTreeSet<StepId> = self.unfinished.iter().copied().collect();
-        for (name, mut seekers) in found {
-            seekers.retain(|seeker| !unfinished.contains(&seeker.step));
+        for (name, seekers) in found {
             self.scene.seekers.entry(name).or_default().extend(seekers);
         }
         Ok(())
     }
 
-    fn decide(&self, store: &SqliteStore) -> Result<Moves> {
+    fn decide(&self, store: &SqliteStore, now: Timestamp) -> Result<Moves> {
         grants::decide(self.scene.clone(), &mut |step| {
             store.shard(step.shard)?.read(|connection| {
-                let policy = connection
-                    .prepare_cached("SELECT policy FROM steps WHERE id = ?1")?
-                    .query_row([step.local.get()], |row| row::policy(row, 0))
+                let found = connection
+                    .prepare_cached(
+                        "SELECT s.policy, l.fence FROM limited l CROSS JOIN steps s ON s.id = l.id
+                          WHERE l.id = ?1",
+                    )?
+                    .query_row([step.local.get()], |row| {
+                        Ok((row::policy(row, 0)?, row.get::<_, u32>(1)?))
+                    })
                     .optional()?;
-                Ok(policy.unwrap_or_default().limits)
+                Ok(found.and_then(|(policy, fence)| {
+                    let late = policy.expire.is_some_and(|expire| expire <= now);
+                    (!late || fence > 0).then_some(policy.limits)
+                }))
             })
         })
-    }
-
-    const fn is_tidy(&self) -> bool {
-        self.stale.is_empty() && self.unfinished.is_empty() && self.paused.is_empty()
     }
 
     fn carry_out(
@@ -215,7 +202,7 @@ impl Round {
         now: Timestamp,
     ) -> Result<Vec<Released>> {
         let mut free = std::mem::take(&mut self.stale);
-        for (step, name) in self.paused.drain(..).chain(moves.revoked) {
+        for (step, name) in moves.revoked {
             // One that has been claimed meanwhile keeps its places.
             if send_back(store, step, &name, now)? {
                 free.extend(self.rows.remove(&step).unwrap_or_default());
@@ -236,11 +223,16 @@ impl Round {
             for ((name, key), pass) in &passes {
                 tx.prepare("INSERT OR REPLACE INTO passes(name, key, pass) VALUES (?1, ?2, ?3)")?
                     .execute((name.as_str(), key, pass))?;
+                if key == CLOCK {
+                    // Who begins in the past begins now: nothing has to be known of him.
+                    tx.prepare("DELETE FROM passes WHERE name = ?1 AND key <> ?2 AND pass <= ?3")?
+                        .execute((name.as_str(), CLOCK, pass))?;
+                }
             }
             Ok(granted)
         })?;
         let mut released = Vec::new();
-        for step in self.unfinished.drain(..).chain(granted) {
+        for step in granted {
             released.extend(make_due(store, step, now)?);
         }
         for (step, name) in moves.parked {
@@ -314,6 +306,7 @@ fn make_due(store: &SqliteStore, step: StepId, now: Timestamp) -> Result<Option<
             id: step,
             band: waiting.carried.band,
             key: waiting.carried.key,
+            weight: waiting.carried.weight,
         }))
     })
 }

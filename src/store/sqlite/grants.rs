@@ -5,7 +5,8 @@
 //! at the later of where its last one ended and the limit's clock, which is the start of whatever
 //! was served last.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::error::Result;
 use crate::model::{Band, FairnessKey, LimitName, StepId, Timestamp, Weight};
@@ -21,6 +22,8 @@ pub(super) struct Holder {
     pub(super) band: Band,
     /// Whether it has been claimed: then nothing takes its places away.
     pub(super) is_started: bool,
+    /// Whether it is paused, so that its places are of no use to it for now.
+    pub(super) is_paused: bool,
     pub(super) places: Needs,
 }
 
@@ -97,78 +100,142 @@ impl Scene {
     }
 }
 
-/// Decides. `needs` tells what a step needs; it is asked for few of those who wait.
+/// Decides. `needs` tells what a step needs, `None` if it is not to start; it is asked of few of
+/// those who wait.
 pub(super) fn decide(
     scene: Scene,
-    needs: &mut dyn FnMut(StepId) -> Result<Needs>,
+    needs: &mut dyn FnMut(StepId) -> Result<Option<Needs>>,
 ) -> Result<Moves> {
-    let mut seekers = scene.seekers.clone();
+    let mut queues: Queues = BTreeMap::new();
+    for (name, seekers) in &scene.seekers {
+        let best = seekers.iter().map(|seeker| seeker.band).min();
+        let mut sorted: Vec<&Seeker> = seekers
+            .iter()
+            .filter(|seeker| Some(seeker.band) == best)
+            .collect();
+        // Numbers rise with time; where a key has steps on several shards, this is near enough.
+        sorted.sort_by_key(|seeker| (seeker.step.local, seeker.step.shard));
+        for seeker in sorted {
+            let queue = queues.entry((name.clone(), seeker.key.clone()));
+            queue.or_default().push_back(seeker.clone());
+        }
+    }
     let mut deciding = Deciding {
         scene,
         moves: Moves::default(),
+        closed: BTreeSet::new(),
     };
-    while let Some((name, waiting)) = seekers.pop_first() {
-        deciding.serve(&name, waiting, needs)?;
+    while let Some((name, seeker)) = deciding.next(&mut queues) {
+        if let Some(wanted) = needs(seeker.step)? {
+            deciding.serve(&name, &seeker, wanted);
+        }
     }
     Ok(deciding.moves)
 }
 
+/// Who waits for which limit, by key.
+type Queues = BTreeMap<(LimitName, FairnessKey), VecDeque<Seeker>>;
+
 struct Deciding {
     scene: Scene,
     moves: Moves,
+    /// The limits that somebody waits for in vain: who comes after gets nothing of them, or one that
+    /// needs many places would be passed by for ever.
+    closed: BTreeSet<LimitName>,
 }
 
 impl Deciding {
-    /// Gives away what a limit has, to those who wait for it at its best band.
-    fn serve(
-        &mut self,
-        name: &LimitName,
-        waiting: Vec<Seeker>,
-        needs: &mut dyn FnMut(StepId) -> Result<Needs>,
-    ) -> Result<()> {
-        let Some(best) = waiting.iter().map(|seeker| seeker.band).min() else {
-            return Ok(());
-        };
-        let mut keys: BTreeMap<FairnessKey, VecDeque<Seeker>> = BTreeMap::new();
-        let mut sorted: Vec<Seeker> = waiting
-            .into_iter()
-            .filter(|seeker| seeker.band == best)
-            .collect();
-        sorted.sort_by_key(|seeker| (seeker.since, seeker.step));
-        for seeker in sorted {
-            keys.entry(seeker.key.clone())
-                .or_default()
-                .push_back(seeker);
-        }
-        while let Some(key) = self.next_key(name, &keys) {
-            let Some(queue) = keys.get_mut(&key) else {
-                return Ok(());
-            };
-            let Some(seeker) = queue.front().cloned() else {
-                keys.remove(&key);
-                continue;
-            };
-            let wanted = needs(seeker.step)?;
-            match self.fits(name, &seeker, &wanted) {
-                Fit::Never => {}
-                Fit::Waits => return Ok(()),
-                Fit::WaitsFor(other) => self.moves.parked.push((seeker.step, other)),
-                Fit::Now => self.grant(&seeker, wanted),
-            }
-            queue.pop_front();
-        }
-        Ok(())
+    /// Takes the next one out of its queue: of the best band, of the key that has had least of what
+    /// it waits for, and of equals the one that has waited longest.
+    fn next(&self, queues: &mut Queues) -> Option<(LimitName, Seeker)> {
+        let heads = queues.iter().filter_map(|(of, queue)| {
+            let head = queue.front()?;
+            let oldest = (head.since, head.step.local, head.step.shard);
+            Some((head.band, self.start(&of.0, &of.1), oldest, of))
+        });
+        let (.., of) = heads.min_by(|a, b| {
+            let (band, start) = (a.0.cmp(&b.0), a.1.total_cmp(&b.1));
+            band.then(start).then(a.2.cmp(&b.2))
+        })?;
+        let of = of.clone();
+        let seeker = queues.get_mut(&of)?.pop_front()?;
+        Some((of.0, seeker))
     }
 
-    /// Returns the key whose turn it is.
-    fn next_key(
-        &self,
-        name: &LimitName,
-        keys: &BTreeMap<FairnessKey, VecDeque<Seeker>>,
-    ) -> Option<FairnessKey> {
-        keys.keys()
-            .min_by(|a, b| self.start(name, a).total_cmp(&self.start(name, b)))
-            .cloned()
+    /// Gives a step all its places, or none and closes what it is short of.
+    fn serve(&mut self, name: &LimitName, seeker: &Seeker, wanted: Needs) {
+        let all = |limit: &LimitName| {
+            let places = self.scene.places.get(limit);
+            places.copied().unwrap_or(LimitView::UNSET)
+        };
+        // No patience would help it, so it stands in nobody's way.
+        if let Some((never, _)) = wanted.iter().find(|(limit, n)| **n > all(limit)) {
+            self.park(name, seeker, never.clone());
+            return;
+        }
+        // Nobody gives way before it is sure that it helps.
+        let mut way: BTreeSet<StepId> = BTreeSet::new();
+        let mut short: Vec<LimitName> = Vec::new();
+        for (limit, n) in &wanted {
+            if self.closed.contains(limit) || !self.make_way(limit, *n, seeker.band, &mut way) {
+                short.push(limit.clone());
+            }
+        }
+        if let Some(first) = short.first().cloned() {
+            self.closed.extend(short);
+            self.park(name, seeker, first);
+            return;
+        }
+        for step in way {
+            let holders = &mut self.scene.holders;
+            if let Some(at) = holders.iter().position(|holder| holder.step == step) {
+                let holder = holders.swap_remove(at);
+                let limit = holder.places.into_keys().next();
+                self.moves.revoked.extend(limit.map(|limit| (step, limit)));
+            }
+        }
+        self.grant(seeker, wanted);
+    }
+
+    fn park(&mut self, name: &LimitName, seeker: &Seeker, under: LimitName) {
+        if under != *name {
+            self.moves.parked.push((seeker.step, under));
+        }
+    }
+
+    /// Adds steps to those that are to give way until so many places of a limit are free; `false` if
+    /// that cannot be. A paused one gives way first, to whatever band; then of the worst band the
+    /// youngest.
+    fn make_way(&self, limit: &LimitName, n: u32, band: Band, way: &mut BTreeSet<StepId>) -> bool {
+        let holders = &self.scene.holders;
+        let given: u32 = holders
+            .iter()
+            .filter(|holder| way.contains(&holder.step))
+            .filter_map(|holder| holder.places.get(limit))
+            .sum();
+        let mut free = self.scene.room(limit).saturating_add(given);
+        while free < n {
+            let next = holders
+                .iter()
+                .filter(|holder| !holder.is_started && !way.contains(&holder.step))
+                .filter(|holder| holder.is_paused || holder.band > band)
+                .filter_map(|holder| Some((holder, *holder.places.get(limit)?)))
+                .max_by_key(|(holder, _)| {
+                    let step = holder.step;
+                    (
+                        holder.is_paused,
+                        holder.band,
+                        step.local,
+                        Reverse(step.shard),
+                    )
+                });
+            let Some((holder, places)) = next else {
+                return false;
+            };
+            way.insert(holder.step);
+            free = free.saturating_add(places);
+        }
+        true
     }
 
     fn start(&self, name: &LimitName, key: &FairnessKey) -> f64 {
@@ -177,69 +244,6 @@ impl Deciding {
             pass.copied().unwrap_or(0.0)
         };
         at(key.as_str()).max(at(CLOCK))
-    }
-
-    /// Returns whether a step can have all that it needs, after making due steps of worse bands give
-    /// way if that is what it takes.
-    fn fits(&mut self, name: &LimitName, seeker: &Seeker, wanted: &Needs) -> Fit {
-        let all = |limit: &LimitName| {
-            let places = self.scene.places.get(limit);
-            places.copied().unwrap_or(LimitView::UNSET)
-        };
-        if wanted.iter().any(|(limit, n)| *n > all(limit)) {
-            return Fit::Never;
-        }
-        // Nobody gives way before it is sure that it helps.
-        let lacking: Vec<&LimitName> = wanted
-            .iter()
-            .filter(|(limit, n)| {
-                self.scene
-                    .room(limit)
-                    .saturating_add(self.revocable(limit, seeker.band))
-                    < **n
-            })
-            .map(|(limit, _)| limit)
-            .collect();
-        if lacking.contains(&name) {
-            return Fit::Waits;
-        }
-        if let Some(other) = lacking.first() {
-            return Fit::WaitsFor((*other).clone());
-        }
-        for (limit, n) in wanted {
-            while self.scene.room(limit) < *n {
-                self.revoke_one(limit, seeker.band);
-            }
-        }
-        Fit::Now
-    }
-
-    /// Returns how many places of a limit due steps of worse bands than this one hold.
-    fn revocable(&self, limit: &LimitName, band: Band) -> u32 {
-        self.scene
-            .holders
-            .iter()
-            .filter(|holder| !holder.is_started && holder.band > band)
-            .filter_map(|holder| holder.places.get(limit))
-            .sum()
-    }
-
-    /// Lets the worst and newest of those give way.
-    fn revoke_one(&mut self, limit: &LimitName, band: Band) {
-        let worst = self
-            .scene
-            .holders
-            .iter()
-            .enumerate()
-            .filter(|(_, holder)| {
-                !holder.is_started && holder.band > band && holder.places.contains_key(limit)
-            })
-            .max_by_key(|(_, holder)| (holder.band, holder.step))
-            .map(|(at, _)| at);
-        if let Some(at) = worst {
-            let holder = self.scene.holders.swap_remove(at);
-            self.moves.revoked.push((holder.step, limit.clone()));
-        }
     }
 
     fn grant(&mut self, seeker: &Seeker, wanted: Needs) {
@@ -257,6 +261,7 @@ impl Deciding {
             band: seeker.band,
             // Nobody who waits at the same band or a worse one makes it give way in this round.
             is_started: false,
+            is_paused: false,
             places: wanted.clone(),
         });
         self.moves.granted.push(Grant {
@@ -267,19 +272,7 @@ impl Deciding {
 }
 
 /// The key under which a limit's clock stands; no step has it.
-const CLOCK: &str = "";
-
-/// Whether a step can have its places.
-enum Fit {
-    /// It needs more than there are: it stands aside until that is changed.
-    Never,
-    /// Not before more places of its limit are free.
-    Waits,
-    /// Not before places of another limit are free.
-    WaitsFor(LimitName),
-    /// It can.
-    Now,
-}
+pub(super) const CLOCK: &str = "";
 
 #[cfg(test)]
 mod tests {
@@ -308,8 +301,8 @@ mod tests {
         }
     }
 
-    fn one(_: StepId) -> Result<Needs> {
-        Ok(Needs::from([(name("l"), 1)]))
+    fn one(_: StepId) -> Result<Option<Needs>> {
+        Ok(Some(Needs::from([(name("l"), 1)])))
     }
 
     fn granted(moves: &Moves) -> Vec<String> {
@@ -357,6 +350,7 @@ mod tests {
             step: "a1".parse().unwrap(),
             band: Band::new(9).unwrap(),
             is_started,
+            is_paused: false,
             places: Needs::from([(name("l"), 1)]),
         };
         for (is_started, revoked) in [(false, 1), (true, 0)] {
@@ -376,11 +370,11 @@ mod tests {
         let mut scene = scene(1, vec![seeker("a1", 1, "x"), seeker("a2", 1, "y")]);
         scene.places.insert(name("m"), 0);
         let mut needs = |step: StepId| {
-            let mut needs = one(step)?;
+            let mut needs = one(step)?.unwrap();
             if step.local.get() == 1 {
                 needs.insert(name("m"), 0);
             }
-            Ok(needs)
+            Ok(Some(needs))
         };
         assert_eq!(granted(&decide(scene.clone(), &mut needs).unwrap()), ["a1"]);
         scene.places.insert(name("m"), 1);
@@ -388,14 +382,15 @@ mod tests {
             step: "c1".parse().unwrap(),
             band: Band::new(1).unwrap(),
             is_started: true,
+            is_paused: false,
             places: Needs::from([(name("m"), 1)]),
         });
         let mut needs = |step: StepId| {
-            let mut needs = one(step)?;
+            let mut needs = one(step)?.unwrap();
             if step.local.get() == 1 {
                 needs.insert(name("m"), 1);
             }
-            Ok(needs)
+            Ok(Some(needs))
         };
         let moves = decide(scene, &mut needs).unwrap();
         assert_eq!(moves.parked, [("a1".parse().unwrap(), name("m"))]);
@@ -407,7 +402,7 @@ mod tests {
         let scene = scene(1, vec![seeker("a1", 1, "x"), seeker("a2", 1, "x")]);
         let mut needs = |step: StepId| {
             let n = if step.local.get() == 1 { 2 } else { 1 };
-            Ok(Needs::from([(name("l"), n)]))
+            Ok(Some(Needs::from([(name("l"), n)])))
         };
         assert_eq!(granted(&decide(scene, &mut needs).unwrap()), ["a2"]);
     }

@@ -324,8 +324,6 @@ fn take_back(committed: &[(&Shard, std::ops::Range<i64>)]) -> Result<(), Error> 
                     stand::take(tx, &waiting)?;
                 }
                 clean::forget(tx, id)?;
-                tx.prepare("DELETE FROM expiring WHERE id = ?1")?
-                    .execute([id.get()])?;
             }
             Ok(())
         })?;

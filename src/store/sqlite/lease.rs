@@ -106,6 +106,10 @@ fn claim(
         tx.put_ready(candidate.band, &candidate.key, id, ready)?;
         return Ok(None);
     }
+    if step.policy.expire.is_some() {
+        tx.prepare("DELETE FROM expiring WHERE id = ?1")?
+            .execute([id.get()])?;
+    }
     let (fence, attempt) = (ready.fence + 1, ready.attempt + 1);
     tx.prepare(
         "INSERT INTO running(id, runner, fence, attempt, since, claimed, lease, limits)

@@ -10,11 +10,12 @@ use rusqlite::{Connection, OptionalExtension as _};
 use super::SqliteStore;
 use super::grants::{self, Seeker};
 use super::pauses;
+use super::read;
 use super::row;
 use super::shard::Shard;
 use super::writer::Durability;
 use crate::error::Result;
-use crate::model::{Band, FairnessKey, LimitName, ShardId, StepId, Weight};
+use crate::model::{Band, FairnessKey, LimitName, ShardId, StepId, StepState, Weight};
 use crate::store::LimitView;
 
 /// How many of a key's waiting steps are looked at in one round.
@@ -171,9 +172,6 @@ pub(super) fn set(
         if let Some(places) = places {
             tx.prepare("INSERT INTO limits(name, places) VALUES (?1, ?2)")?
                 .execute((name.as_str(), places))?;
-        } else {
-            tx.prepare("DELETE FROM passes WHERE name = ?1")?
-                .execute([name.as_str()])?;
         }
         Ok(was)
     })
@@ -203,6 +201,13 @@ pub(super) fn view(store: &SqliteStore) -> Result<Vec<LimitView>> {
         entry(&mut views, name, Some(*places));
     }
     for place in held {
+        let state = store
+            .shard(place.step.shard)?
+            .read(|connection| read::state_of(connection, place.step.local))?;
+        // Others keep their rows until places are given away again.
+        if !matches!(state, Some(StepState::Ready | StepState::Running)) {
+            continue;
+        }
         let view = entry(&mut views, &place.name, None);
         view.holders.insert(place.step, place.n);
     }

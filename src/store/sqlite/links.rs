@@ -64,6 +64,8 @@ pub(super) fn record_end(
     now: Timestamp,
 ) -> rusqlite::Result<()> {
     let (kind, code, reason) = row::ending_columns(end.ending);
+    tx.prepare("DELETE FROM expiring WHERE id = ?1")?
+        .execute([step.carried.id.get()])?;
     tx.prepare(
         "INSERT INTO done(id, state, fence, attempt, runner, worker, since, claimed, started,
                           ended, ending, code, reason)
@@ -80,25 +82,12 @@ pub(super) fn record_end(
         code,
         reason,
     ))?;
-    tx.count(
-        match end.state {
-            StepState::Succeeded => Counter::Succeeded,
-            StepState::Failed => Counter::Failed,
-            StepState::Cancelled
-            | StepState::Running
-            | StepState::Ready
-            | StepState::Delayed
-            | StepState::Blocked
-            | StepState::Limited
-            | StepState::Held => Counter::Cancelled,
-        },
-        1,
-    );
+    tx.count(Counter::of_end(end.state), 1);
     Ok(())
 }
 
-/// Tells the steps that wait for one that has just ended. Returns whether steps of other shards have
-/// yet to be told.
+/// Tells the steps that wait for one that has just ended. Returns whether somebody has yet to be
+/// told: steps of other shards, or whoever gives places of limits away.
 pub(super) fn tell(
     tx: &Tx<'_>,
     parent: LocalId,
@@ -124,7 +113,11 @@ pub(super) fn tell(
         for (shard, child) in children {
             if shard == tx.shard() {
                 let parent = StepId::new(shard, parent);
-                ended.extend(answer(tx, child, parent, state, now, released)?);
+                match answer(tx, child, parent, state, now, released)? {
+                    Answer::Ended => ended.push((child, StepState::Cancelled)),
+                    Answer::Limited => others = true,
+                    Answer::Waits => {}
+                }
             } else {
                 others = true;
                 tx.prepare(
@@ -145,7 +138,17 @@ pub(super) fn tell(
 /// Who is to be told when a step ends.
 pub(super) const CHILDREN: &str = "SELECT shard, child FROM children WHERE parent = ?1";
 
-/// Tells one step of this shard how a parent has ended. Returns the step if that ends it.
+/// What a step makes of the end of a parent.
+enum Answer {
+    /// It waits on, or is due.
+    Waits,
+    /// Nothing is missing any more but places of its limits.
+    Limited,
+    /// It is over: its need can never be met.
+    Ended,
+}
+
+/// Tells one step of this shard how a parent has ended.
 fn answer(
     tx: &Tx<'_>,
     child: LocalId,
@@ -153,7 +156,7 @@ fn answer(
     state: StepState,
     now: Timestamp,
     released: &mut Vec<Released>,
-) -> rusqlite::Result<Option<(LocalId, StepState)>> {
+) -> rusqlite::Result<Answer> {
     let open: Vec<Need> = tx
         .prepare(
             "SELECT need FROM edges WHERE child = ?1 AND shard = ?2 AND parent = ?3 AND state = 0",
@@ -164,7 +167,7 @@ fn answer(
         )?
         .collect::<rusqlite::Result<_>>()?;
     if open.is_empty() {
-        return Ok(None);
+        return Ok(Answer::Waits);
     }
     let mut met = 0;
     for need in &open {
@@ -183,13 +186,13 @@ fn answer(
         ))?;
     }
     let Some(waiting) = stand::find(tx, child)? else {
-        return Ok(None);
+        return Ok(Answer::Waits);
     };
     if usize::try_from(met).is_ok_and(|met| met < open.len()) {
         stand::take(tx, &waiting)?;
         let reason = Ending::skipped(parent, Some(state));
         record_end(tx, &waiting, End::cancelled(&reason), now)?;
-        return Ok(Some((child, StepState::Cancelled)));
+        return Ok(Answer::Ended);
     }
     if waiting.state == StepState::Blocked {
         let missing: u32 = tx
@@ -197,10 +200,12 @@ fn answer(
             .query_row((child.get(), met), |row| row.get(0))?;
         if missing == 0 {
             stand::take(tx, &waiting)?;
-            release(tx, waiting, now, released)?;
+            if release(tx, waiting, now, released)? == StepState::Limited {
+                return Ok(Answer::Limited);
+            }
         }
     }
-    Ok(None)
+    Ok(Answer::Waits)
 }
 
 /// Puts a step for which nothing is missing any more where it belongs.
@@ -209,17 +214,19 @@ fn release(
     waiting: Waiting,
     now: Timestamp,
     released: &mut Vec<Released>,
-) -> rusqlite::Result<()> {
+) -> rusqlite::Result<StepState> {
     let mut step = waiting.carried;
     step.since = now;
-    if stand::put(tx, &step, 0, now)? == StepState::Ready {
+    let state = stand::put(tx, &step, 0, now)?;
+    if state == StepState::Ready {
         released.push(Released {
             id: StepId::new(tx.shard(), step.id),
             band: step.band,
             key: step.key,
+            weight: step.weight,
         });
     }
-    Ok(())
+    Ok(state)
 }
 
 /// Returns how a step has ended; `None` if it has not, or there is none.
@@ -282,9 +289,11 @@ fn deliver_from(
                 let (mut released, mut others) = (Vec::new(), false);
                 for letter in &mine {
                     let parent = StepId::new(from, letter.parent);
-                    let ended = answer(tx, letter.child, parent, letter.state, now, &mut released)?;
-                    if let Some((child, state)) = ended {
-                        others |= tell(tx, child, state, now, &mut released)?;
+                    let answer =
+                        answer(tx, letter.child, parent, letter.state, now, &mut released)?;
+                    if matches!(answer, Answer::Ended) {
+                        let state = StepState::Cancelled;
+                        others |= tell(tx, letter.child, state, now, &mut released)?;
                     }
                 }
                 Ok((released, others))
@@ -397,9 +406,9 @@ fn register(parents: &Shard, child_shard: ShardId, open: Open) -> Result<()> {
 fn mend_one(shard: &Shard, open: Open, state: StepState, now: Timestamp) -> Result<Vec<Released>> {
     shard.write(Durability::Normal, move |tx| {
         let mut released = Vec::new();
-        let ended = answer(tx, open.child, open.parent, state, now, &mut released)?;
-        if let Some((child, state)) = ended {
-            tell(tx, child, state, now, &mut released)?;
+        let answer = answer(tx, open.child, open.parent, state, now, &mut released)?;
+        if matches!(answer, Answer::Ended) {
+            tell(tx, open.child, StepState::Cancelled, now, &mut released)?;
         }
         Ok(released)
     })
@@ -460,25 +469,64 @@ pub(super) fn parents(store: &SqliteStore, id: StepId) -> Result<Vec<Link>> {
         .collect()
 }
 
-/// Reads who waits for a step. One that has ended otherwise is still among the children, and is left
-/// out here.
+/// Reads who waits for a step now, blocked or held.
 pub(super) fn dependents(store: &SqliteStore, id: StepId) -> Result<Vec<StepId>> {
-    let children: Vec<StepId> = store.shard(id.shard)?.read(|connection| {
-        connection
-            .prepare_cached(CHILDREN)?
-            .query_map([id.local.get()], |row| {
-                Ok(StepId::new(row::shard(row, 0)?, row::local(row, 1)?))
-            })?
-            .collect()
-    })?;
     let mut waiting = Vec::new();
-    for child in children {
-        let state = store
-            .shard(child.shard)?
-            .read(|connection| super::read::state_of(connection, child.local))?;
-        if matches!(state, Some(StepState::Blocked | StepState::Held)) {
-            waiting.push(child);
-        }
+    for shard in &store.shards {
+        waiting.extend(shard.read(|connection| {
+            connection
+                .prepare_cached(
+                    "SELECT DISTINCT child FROM edges
+                      WHERE shard = ?1 AND parent = ?2 AND state = 0
+                        AND (child IN (SELECT id FROM blocked) OR child IN (SELECT id FROM held))
+                      ORDER BY child",
+                )?
+                .query_map((id.shard.number(), id.local.get()), |row| {
+                    Ok(StepId::new(shard.id(), row::local(row, 0)?))
+                })?
+                .collect::<rusqlite::Result<Vec<_>>>()
+        })?);
     }
     Ok(waiting)
+}
+
+/// Returns which of these steps of a shard somebody waits for or has waited for who is not over.
+pub(super) fn needed(
+    store: &SqliteStore,
+    shard: ShardId,
+    steps: &[LocalId],
+) -> Result<BTreeSet<LocalId>> {
+    let mut needed = BTreeSet::new();
+    for on in &store.shards {
+        needed.extend(on.read(|connection| {
+            let mut any = connection.prepare_cached(
+                "SELECT 1 FROM edges e WHERE e.shard = ?1 AND e.parent = ?2
+                    AND NOT EXISTS (SELECT 1 FROM done WHERE id = e.child) LIMIT 1",
+            )?;
+            let mut found = Vec::new();
+            for step in steps {
+                if any.exists((shard.number(), step.get()))? {
+                    found.push(*step);
+                }
+            }
+            Ok(found)
+        })?);
+    }
+    Ok(needed)
+}
+
+/// Takes back what was to be told of the end of a step that is to be tried again.
+pub(super) fn untell(tx: &Tx<'_>, parent: LocalId) -> rusqlite::Result<()> {
+    let letters: Vec<StepId> = tx
+        .prepare("SELECT shard, child FROM outbox WHERE parent = ?1")?
+        .query_map([parent.get()], |row| {
+            Ok(StepId::new(row::shard(row, 0)?, row::local(row, 1)?))
+        })?
+        .collect::<rusqlite::Result<_>>()?;
+    for child in letters {
+        add_child(tx, parent, child)?;
+    }
+    tx.prepare("DELETE FROM outbox WHERE parent = ?1")?
+        .execute([parent.get()])
+        .map(drop)
 }

@@ -17,7 +17,15 @@ use crate::model::{LocalId, Need, ShardId, StepId, StepState, Timestamp};
 use crate::store::Steered;
 
 /// What steps wait for, or have waited for.
-type Edges = BTreeMap<StepId, Vec<(StepId, Need)>>;
+type Edges = BTreeMap<StepId, Vec<Edge>>;
+/// One of those: the parent, what has to become of it, and what was known of that.
+#[derive(Clone, Copy, Debug)]
+struct Edge {
+    parent: StepId,
+    need: Need,
+    state: u8,
+}
+
 /// Where steps of other shards stand.
 type States = BTreeMap<StepId, Option<StepState>>;
 
@@ -50,12 +58,15 @@ fn edges(store: &SqliteStore, ids: &[StepId]) -> Result<Edges> {
     for (shard, steps) in by_shard {
         store.shard(shard)?.read(|connection| {
             let mut statement = connection
-                .prepare_cached("SELECT shard, parent, need FROM edges WHERE child = ?1")?;
+                .prepare_cached("SELECT shard, parent, need, state FROM edges WHERE child = ?1")?;
             for step in &steps {
                 let found = statement
                     .query_map([step.get()], |row| {
-                        let parent = StepId::new(row::shard(row, 0)?, row::local(row, 1)?);
-                        Ok((parent, row::need(row, 2)?))
+                        Ok(Edge {
+                            parent: StepId::new(row::shard(row, 0)?, row::local(row, 1)?),
+                            need: row::need(row, 2)?,
+                            state: row.get(3)?,
+                        })
                     })?
                     .collect::<rusqlite::Result<Vec<_>>>()?;
                 edges.insert(StepId::new(shard, *step), found);
@@ -79,7 +90,7 @@ fn layers(ids: &[StepId], edges: &Edges) -> Vec<(ShardId, Vec<LocalId>)> {
         for id in &left {
             let waits = edges
                 .get(id)
-                .is_some_and(|parents| parents.iter().any(|(parent, _)| left.contains(parent)));
+                .is_some_and(|parents| parents.iter().any(|edge| left.contains(&edge.parent)));
             if !waits {
                 layer.entry(id.shard).or_default().push(id.local);
             }
@@ -107,12 +118,12 @@ fn retry_portion(
     edges: &Edges,
     now: Timestamp,
 ) -> Result<Vec<Steered>> {
-    let mut mine: Vec<(LocalId, Vec<(StepId, Need)>)> = Vec::with_capacity(steps.len());
+    let mut mine: Vec<(LocalId, Vec<Edge>)> = Vec::with_capacity(steps.len());
     let mut others: BTreeMap<ShardId, Vec<(LocalId, LocalId)>> = BTreeMap::new();
     for step in steps {
         let parents = edges.get(&StepId::new(shard, *step)).cloned();
         let parents = parents.unwrap_or_default();
-        for (parent, _) in &parents {
+        for Edge { parent, .. } in &parents {
             if parent.shard != shard {
                 others
                     .entry(parent.shard)
@@ -150,7 +161,7 @@ fn retry_portion(
 fn retry_one(
     tx: &Tx<'_>,
     id: LocalId,
-    parents: &[(StepId, Need)],
+    parents: &[Edge],
     states: &States,
     now: Timestamp,
 ) -> rusqlite::Result<Steered> {
@@ -160,7 +171,12 @@ fn retry_one(
         Some(state) => return Ok(Steered::Refused { state }),
     };
     let mut judged = Vec::with_capacity(parents.len());
-    for (parent, need) in parents {
+    for Edge {
+        parent,
+        need,
+        state: known,
+    } in parents
+    {
         let state = if parent.shard == tx.shard() {
             read::state_of(tx.connection(), parent.local)?
         } else {
@@ -170,7 +186,8 @@ fn retry_one(
             Some(state) if need.is_met_by(state) => 1,
             Some(state) if state.is_final() => return Ok(Steered::Refused { state: from }),
             Some(_) => 0,
-            // It is not kept any more: what it came to then still holds.
+            // It is not kept any more: what was known of it holds.
+            None if *known == 2 => return Ok(Steered::Refused { state: from }),
             None => continue,
         };
         judged.push((*parent, *need, edge));

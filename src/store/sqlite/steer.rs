@@ -67,7 +67,7 @@ impl Steer for SqliteStore {
     }
 
     fn clean(&self, shard: ShardId, retention: &Retention) -> Result<Cleaned> {
-        super::clean::clean(self.shard(shard)?, retention)
+        super::clean::clean(self, shard, retention)
     }
 }
 
@@ -139,17 +139,7 @@ pub(super) fn reopen(tx: &Tx<'_>, id: LocalId, state: StepState) -> rusqlite::Re
     let fence = tx
         .prepare("DELETE FROM done WHERE id = ?1 RETURNING fence")?
         .query_row([id.get()], |row| row.get(0))?;
-    let counter = match state {
-        StepState::Failed => Counter::Failed,
-        StepState::Succeeded => Counter::Succeeded,
-        StepState::Cancelled
-        | StepState::Running
-        | StepState::Ready
-        | StepState::Delayed
-        | StepState::Blocked
-        | StepState::Limited
-        | StepState::Held => Counter::Cancelled,
-    };
-    tx.count(counter, -1);
+    tx.count(Counter::of_end(state), -1);
+    links::untell(tx, id)?;
     Ok(fence)
 }

@@ -31,7 +31,7 @@ pub(super) const NEXT_DUE: &str = "SELECT due FROM delayed ORDER BY due LIMIT 1"
 /// When the next one is not to be started any more.
 pub(super) const NEXT_EXPIRY: &str = "SELECT at FROM expiring ORDER BY at LIMIT 1";
 /// What is not to be started any more.
-const EXPIRED: &str = "SELECT at, id FROM expiring WHERE at <= ?1 ORDER BY at, id LIMIT 1000";
+const EXPIRED: &str = "SELECT id FROM expiring WHERE at <= ?1 ORDER BY at, id LIMIT 1000";
 
 impl Supply for SqliteStore {
     fn promote(&self, shard: ShardId, now: Timestamp) -> Result<Option<Timestamp>> {
@@ -128,13 +128,13 @@ fn promote(tx: &Tx<'_>, now: Timestamp) -> rusqlite::Result<()> {
 
 /// Ends the steps that were not started in time. One that has been started is left alone.
 fn expire(tx: &Tx<'_>, now: Timestamp) -> rusqlite::Result<()> {
-    let over: Vec<(i64, LocalId)> = tx
+    let over: Vec<LocalId> = tx
         .prepare(EXPIRED)?
-        .query_map([now.millis()], |row| Ok((row.get(0)?, row::local(row, 1)?)))?
+        .query_map([now.millis()], |row| row::local(row, 0))?
         .collect::<rusqlite::Result<_>>()?;
-    let mut remove = tx.prepare("DELETE FROM expiring WHERE at = ?1 AND id = ?2")?;
-    for (at, id) in over {
-        remove.execute((at, id.get()))?;
+    let mut remove = tx.prepare("DELETE FROM expiring WHERE id = ?1")?;
+    for id in over {
+        remove.execute([id.get()])?;
         let Some(step) = stand::find(tx, id)? else {
             continue;
         };

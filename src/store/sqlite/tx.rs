@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use rusqlite::{CachedStatement, Connection, OptionalExtension as _};
 
 use super::pauses;
-use crate::model::{Band, FairnessKey, LocalId, ShardId, Timestamp, Weight};
+use crate::model::{Band, FairnessKey, LocalId, ShardId, StepState, Timestamp, Weight};
 use crate::store::Paused;
 
 /// A row of `ready`, less its key columns.
@@ -36,6 +36,21 @@ pub(super) enum Counter {
 }
 
 impl Counter {
+    /// Returns the counter of a final state; that of the cancelled for one that is none.
+    pub(super) const fn of_end(state: StepState) -> Self {
+        match state {
+            StepState::Succeeded => Self::Succeeded,
+            StepState::Failed => Self::Failed,
+            StepState::Cancelled
+            | StepState::Running
+            | StepState::Ready
+            | StepState::Delayed
+            | StepState::Blocked
+            | StepState::Limited
+            | StepState::Held => Self::Cancelled,
+        }
+    }
+
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Succeeded => "succeeded",
