@@ -404,7 +404,10 @@ impl History {
                 lines.push(format!("{limit:?}"));
             }
         }
-        lines.push(format!("{:?}", store.pauses().unwrap()));
+        // Of one instant they have no order.
+        let mut pauses = store.pauses().unwrap();
+        pauses.sort_by_key(|paused| (paused.since, paused.what.clone()));
+        lines.push(format!("{pauses:?}"));
         for shard in self.world.shards() {
             let mut counts = store.counts(shard).unwrap();
             counts.states.retain(|_, count| *count > 0);
