@@ -209,7 +209,7 @@ impl History {
             0..=2 => (Verdict::Succeeded, Ending::Exited { code: 0 }),
             3 => (Verdict::Failed, Ending::Signalled { signal: 9 }),
             4 => {
-                let at = self.soon();
+                let at = at(self.now + 1 + i64::from(self.number(200)));
                 (Verdict::Retry { at }, Ending::Exited { code: 75 })
             }
             _ => (Verdict::GiveBack, Ending::Interrupted),
