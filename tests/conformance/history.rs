@@ -231,7 +231,8 @@ impl History {
         let views = self.views();
         let mut ids = Vec::new();
         for _ in 0..=self.number(3) {
-            ids.extend(self.pick(&views).map(|view| view.id));
+            let id = self.pick(&views).map(|view| view.id);
+            ids.extend(id.filter(|id| !ids.contains(id)));
         }
         let action = match self.number(8) {
             0 => Action::Cancel,
