@@ -133,9 +133,10 @@ CREATE TABLE children(
 ) STRICT, WITHOUT ROWID;
 
 -- What steps of other shards have yet to be told: written with the end of the parent, removed when
--- the other shard has it.
+-- the other shard has it. Several processes may have a letter in hand, and each removes it by its
+-- id: one that was used again would be that of another letter.
 CREATE TABLE outbox(
-  id     INTEGER PRIMARY KEY,
+  id     INTEGER PRIMARY KEY AUTOINCREMENT,
   shard  INTEGER NOT NULL,                -- of the child
   child  INTEGER NOT NULL,
   parent INTEGER NOT NULL,

@@ -103,7 +103,8 @@ impl Boss {
                 | StepState::Held => tally.put_back += 1,
             }
         }
-        if state == StepState::Ready {
+        // One that was put back is due; of one that comes later, the refiller has to learn when.
+        if matches!(state, StepState::Ready | StepState::Delayed) {
             self.stages.progress.nudge(id.shard);
         }
         self.stages.notice.tell();
