@@ -11,7 +11,7 @@ use std::fs::File;
 use rusqlite::OptionalExtension as _;
 
 use super::SqliteStore;
-use super::grants::{self, CLOCK, Grant, Holder, Moves, Scene};
+use super::grants::{self, CLOCK, Grant, Holder, Moves, Past, Scene};
 use super::limits::{Place, held, home, names, passes, seekers, set_limits};
 use super::pauses;
 use super::read;
@@ -34,9 +34,10 @@ pub(super) fn grant(store: &SqliteStore, now: Timestamp) -> Result<Vec<Released>
     }
     let lock = lock(store)?;
     let mut released = Vec::new();
+    let mut past = Past::default();
     for _ in 0..ROUNDS {
-        let mut round = Round::look(store, home)?;
-        let moves = round.decide(store, now)?;
+        let mut round = Round::look(store, home, &past)?;
+        let moves = round.decide(store, &mut past, now)?;
         let over = moves.is_empty() && round.stale.is_empty();
         if over {
             break;
@@ -84,7 +85,7 @@ struct Round {
 }
 
 impl Round {
-    fn look(store: &SqliteStore, home: &Shard) -> Result<Self> {
+    fn look(store: &SqliteStore, home: &Shard, past: &Past) -> Result<Self> {
         let (held, places, passes) = home.read(|connection| {
             let transaction = connection.unchecked_transaction()?;
             Ok((
@@ -110,7 +111,7 @@ impl Round {
             round.judge(store, step, &places)?;
         }
         for shard in &store.shards {
-            round.seek(shard)?;
+            round.seek(shard, past)?;
         }
         Ok(round)
     }
@@ -156,13 +157,13 @@ impl Round {
     }
 
     /// Finds those who wait on a shard, at the best band of each limit that has something to give.
-    fn seek(&mut self, shard: &Shard) -> Result<()> {
+    fn seek(&mut self, shard: &Shard, past: &Past) -> Result<()> {
         let found = shard.read(|connection| {
             let transaction = connection.unchecked_transaction()?;
             let mut found = Vec::new();
             for name in names(&transaction)? {
-                if self.scene.may_give(&name) {
-                    let seekers = seekers(&transaction, shard.id(), &name)?;
+                if !past.closed.contains(&name) && self.scene.may_give(&name) {
+                    let seekers = seekers(&transaction, shard.id(), &name, &past.seen)?;
                     found.push((name, seekers));
                 }
             }
@@ -174,8 +175,8 @@ impl Round {
         Ok(())
     }
 
-    fn decide(&self, store: &SqliteStore, now: Timestamp) -> Result<Moves> {
-        grants::decide(self.scene.clone(), &mut |step| {
+    fn decide(&self, store: &SqliteStore, past: &mut Past, now: Timestamp) -> Result<Moves> {
+        grants::decide(self.scene.clone(), past, &mut |step| {
             store.shard(step.shard)?.read(|connection| {
                 let found = connection
                     .prepare_cached(

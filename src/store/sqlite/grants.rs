@@ -100,10 +100,21 @@ impl Scene {
     }
 }
 
+/// What rounds of one call hand on: each step is looked at once in a call.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Past {
+    /// The limits that somebody waits for in vain: who comes after gets nothing of them, or one that
+    /// needs many places would be passed by for ever.
+    pub(super) closed: BTreeSet<LimitName>,
+    /// The steps that were looked at and not served.
+    pub(super) seen: BTreeSet<StepId>,
+}
+
 /// Decides. `needs` tells what a step needs, `None` if it is not to start; it is asked of few of
 /// those who wait.
 pub(super) fn decide(
     scene: Scene,
+    past: &mut Past,
     needs: &mut dyn FnMut(StepId) -> Result<Option<Needs>>,
 ) -> Result<Moves> {
     let mut queues: Queues = BTreeMap::new();
@@ -123,9 +134,10 @@ pub(super) fn decide(
     let mut deciding = Deciding {
         scene,
         moves: Moves::default(),
-        closed: BTreeSet::new(),
+        past,
     };
     while let Some((name, seeker)) = deciding.next(&mut queues) {
+        deciding.past.seen.insert(seeker.step);
         if let Some(wanted) = needs(seeker.step)? {
             deciding.serve(&name, &seeker, wanted);
         }
@@ -136,15 +148,13 @@ pub(super) fn decide(
 /// Who waits for which limit, by key.
 type Queues = BTreeMap<(LimitName, FairnessKey), VecDeque<Seeker>>;
 
-struct Deciding {
+struct Deciding<'p> {
     scene: Scene,
     moves: Moves,
-    /// The limits that somebody waits for in vain: who comes after gets nothing of them, or one that
-    /// needs many places would be passed by for ever.
-    closed: BTreeSet<LimitName>,
+    past: &'p mut Past,
 }
 
-impl Deciding {
+impl Deciding<'_> {
     /// Takes the next one out of its queue: of the best band, of the key that has had least of what
     /// it waits for, and of equals the one that has waited longest.
     fn next(&self, queues: &mut Queues) -> Option<(LimitName, Seeker)> {
@@ -177,12 +187,13 @@ impl Deciding {
         let mut way: BTreeSet<StepId> = BTreeSet::new();
         let mut short: Vec<LimitName> = Vec::new();
         for (limit, n) in &wanted {
-            if self.closed.contains(limit) || !self.make_way(limit, *n, seeker.band, &mut way) {
+            if self.past.closed.contains(limit) || !self.make_way(limit, *n, seeker.band, &mut way)
+            {
                 short.push(limit.clone());
             }
         }
         if let Some(first) = short.first().cloned() {
-            self.closed.extend(short);
+            self.past.closed.extend(short);
             self.park(name, seeker, first);
             return;
         }
@@ -323,7 +334,7 @@ mod tests {
                 seeker("a2", 3, "x"),
             ],
         );
-        let moves = decide(scene, &mut one).unwrap();
+        let moves = decide(scene, &mut Past::default(), &mut one).unwrap();
         assert_eq!(granted(&moves), ["a2", "b7"]);
         assert!(moves.revoked.is_empty());
     }
@@ -337,7 +348,7 @@ mod tests {
             heavy.weight = Weight::or_one(3.0);
             let mut scene = scene(1, vec![heavy, seeker("b1", 1, "light")]);
             scene.passes = passes.clone();
-            let moves = decide(scene, &mut one).unwrap();
+            let moves = decide(scene, &mut Past::default(), &mut one).unwrap();
             passes.extend(moves.passes.clone());
             *had.entry(granted(&moves).concat()).or_default() += 1;
         }
@@ -356,13 +367,17 @@ mod tests {
         for (is_started, revoked) in [(false, 1), (true, 0)] {
             let mut scene = scene(1, vec![seeker("a2", 3, "x")]);
             scene.holders.push(holder(is_started));
-            let moves = decide(scene, &mut one).unwrap();
+            let moves = decide(scene, &mut Past::default(), &mut one).unwrap();
             assert_eq!(moves.revoked.len(), revoked);
             assert_eq!(moves.granted.len(), revoked);
         }
         let mut equal = scene(1, vec![seeker("a2", 9, "x")]);
         equal.holders.push(holder(false));
-        assert!(decide(equal, &mut one).unwrap().is_empty());
+        assert!(
+            decide(equal, &mut Past::default(), &mut one)
+                .unwrap()
+                .is_empty()
+        );
     }
 
     #[test]
@@ -376,7 +391,10 @@ mod tests {
             }
             Ok(Some(needs))
         };
-        assert_eq!(granted(&decide(scene.clone(), &mut needs).unwrap()), ["a1"]);
+        assert_eq!(
+            granted(&decide(scene.clone(), &mut Past::default(), &mut needs).unwrap()),
+            ["a1"]
+        );
         scene.places.insert(name("m"), 1);
         scene.holders.push(Holder {
             step: "c1".parse().unwrap(),
@@ -392,7 +410,7 @@ mod tests {
             }
             Ok(Some(needs))
         };
-        let moves = decide(scene, &mut needs).unwrap();
+        let moves = decide(scene, &mut Past::default(), &mut needs).unwrap();
         assert_eq!(moves.parked, [("a1".parse().unwrap(), name("m"))]);
         assert_eq!(granted(&moves), ["a2"]);
     }
@@ -404,6 +422,9 @@ mod tests {
             let n = if step.local.get() == 1 { 2 } else { 1 };
             Ok(Some(Needs::from([(name("l"), n)])))
         };
-        assert_eq!(granted(&decide(scene, &mut needs).unwrap()), ["a2"]);
+        assert_eq!(
+            granted(&decide(scene, &mut Past::default(), &mut needs).unwrap()),
+            ["a2"]
+        );
     }
 }

@@ -3,7 +3,7 @@
 //! A limit holds for all shards and runners together, so one place keeps it: shard 0. A step that
 //! waits for a limit stands in `limited` on its own shard.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rusqlite::{Connection, OptionalExtension as _};
 
@@ -94,6 +94,7 @@ pub(super) fn seekers(
     connection: &Connection,
     shard: ShardId,
     name: &LimitName,
+    seen: &BTreeSet<StepId>,
 ) -> rusqlite::Result<Vec<Seeker>> {
     let pauses = pauses::read(connection)?;
     let mut bands = connection.prepare_cached(
@@ -108,7 +109,7 @@ pub(super) fn seekers(
             return Ok(Vec::new());
         };
         last = i64::from(band.get());
-        let found = seekers_at(connection, shard, name, band, &|key| {
+        let found = seekers_at(connection, shard, name, band, seen, &|key| {
             pauses.iter().any(|pause| pause.what.covers(band, key))
         })?;
         if !found.is_empty() {
@@ -122,6 +123,7 @@ fn seekers_at(
     shard: ShardId,
     name: &LimitName,
     band: Band,
+    seen: &BTreeSet<StepId>,
     is_paused: &dyn Fn(&FairnessKey) -> bool,
 ) -> rusqlite::Result<Vec<Seeker>> {
     let mut keys = connection.prepare_cached(
@@ -129,7 +131,7 @@ fn seekers_at(
     )?;
     let mut steps = connection.prepare_cached(
         "SELECT id, since, weight FROM limited
-          WHERE name = ?1 AND band = ?2 AND key = ?3 ORDER BY id LIMIT ?4",
+          WHERE name = ?1 AND band = ?2 AND key = ?3 ORDER BY id",
     )?;
     let mut found = Vec::new();
     let mut last = String::new();
@@ -141,18 +143,23 @@ fn seekers_at(
         if is_paused(&key) {
             continue;
         }
-        let of_key = steps
-            .query_map((name.as_str(), band.get(), key.as_str(), PER_KEY), |row| {
-                Ok(Seeker {
-                    step: StepId::new(shard, row::local(row, 0)?),
+        let mut rows = steps.query((name.as_str(), band.get(), key.as_str()))?;
+        let mut left = PER_KEY;
+        while left > 0
+            && let Some(row) = rows.next()?
+        {
+            let step = StepId::new(shard, row::local(row, 0)?);
+            if !seen.contains(&step) {
+                left -= 1;
+                found.push(Seeker {
+                    step,
                     band,
                     key: key.clone(),
                     since: row::timestamp(row, 1)?,
                     weight: Weight::or_one(row.get(2)?),
-                })
-            })?
-            .collect::<rusqlite::Result<Vec<_>>>()?;
-        found.extend(of_key);
+                });
+            }
+        }
     }
     Ok(found)
 }
