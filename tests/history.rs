@@ -17,7 +17,7 @@ use std::process::{Child, Stdio};
 use std::sync::mpsc;
 
 use common::{Sandbox, until};
-use fairq::event::Event;
+use fairq::event::{Event, Why};
 use fairq::model::{Band, Ending, FairnessKey, RunnerId, ShardId, Span, StepState};
 use nix::sys::signal::Signal;
 use serde_json::Value;
@@ -433,6 +433,16 @@ fn every_event() -> Vec<Event> {
         ended(Ending::Unstarted { reason: text() }),
         ended(Ending::Interrupted),
         ended(Ending::Lost),
+        ended(Ending::TimedOut { killed: true }),
+        ended(Ending::Cancelled),
+        ended(Ending::Skipped { reason: text() }),
+        ended(Ending::Expired),
+        Event::Asked {
+            id,
+            fence: 1,
+            why: Why::TimeOver,
+        },
+        Event::Killed { id, fence: 1 },
         Event::Settled {
             id,
             state: StepState::Ready,

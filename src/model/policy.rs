@@ -57,7 +57,7 @@ impl FromStr for LimitName {
             return refuse(format!("a limit's name has at most {most} bytes"));
         }
         // The colon stands before the number of places, and a comma between names.
-        if text.contains([':', ',']) || text.chars().any(|one| one.is_control()) {
+        if text.contains([':', ',']) || text.chars().any(char::is_control) {
             return refuse(
                 "a limit's name cannot hold a colon, a comma or a control character".to_owned(),
             );

@@ -86,7 +86,13 @@ pub enum Action {
     /// Change what was asked for, as long as it waits, in whatever state. A due or limited step stays
     /// so with its age and its places, unless its time or its limits change: then it goes where it
     /// belongs. What is held stays held, what is blocked blocked.
-    Edit(Edit),
+    Edit(Box<Edit>),
+}
+
+impl From<Edit> for Action {
+    fn from(edit: Edit) -> Self {
+        Self::Edit(Box::new(edit))
+    }
 }
 
 /// What to change of a step; `None` leaves a part as it is.

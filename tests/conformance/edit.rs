@@ -35,7 +35,7 @@ pub(crate) fn an_edit_changes_what_was_asked_for(open: Open) {
     };
     let ids = world.put(&[old, step("a")]);
     let ready = done(StepState::Ready, StepState::Ready);
-    let steered = world.steer(ids[0], &Action::Edit(edit.clone()), after(NOW));
+    let steered = world.steer(ids[0], &Action::from(edit.clone()), after(NOW));
     assert_eq!(steered, ready);
     let view = world.view(ids[0]);
     assert_eq!((view.id, view.created, view.at), (ids[0], START, START));
@@ -68,7 +68,7 @@ pub(crate) fn what_an_edit_leaves_out_stays(open: Open) {
         ..step("a")
     });
     let before = world.view(id);
-    world.steer(id, &Action::Edit(Edit::default()), after(NOW));
+    world.steer(id, &Action::from(Edit::default()), after(NOW));
     assert_eq!(format!("{:?}", world.view(id)), format!("{before:?}"));
     let nameless = Edit {
         name: Some(None),
@@ -76,7 +76,7 @@ pub(crate) fn what_an_edit_leaves_out_stays(open: Open) {
         tags: Some(Vec::new()),
         ..Edit::default()
     };
-    world.steer(id, &Action::Edit(nameless), after(NOW));
+    world.steer(id, &Action::from(nameless), after(NOW));
     let view = world.view(id);
     assert_eq!((view.name, view.flow), (None, None));
     assert!(view.tags.is_empty());
@@ -86,7 +86,7 @@ pub(crate) fn what_an_edit_leaves_out_stays(open: Open) {
 pub(crate) fn an_edited_time_decides_where_a_step_waits(open: Open) {
     let world = World::new(open, 1);
     let timed = |due: Option<i64>| {
-        Action::Edit(Edit {
+        Action::from(Edit {
             due: Some(due.map(after)),
             ..Edit::default()
         })

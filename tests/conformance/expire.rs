@@ -128,7 +128,7 @@ pub(crate) fn an_edited_deadline_counts(open: Open) {
     let world = World::new(open, 1);
     let ids = world.put(&[expiring(step("a"), 5_000), step("a")]);
     let change = |expire| {
-        Action::Edit(fairq::store::Edit {
+        Action::from(fairq::store::Edit {
             policy: Some(Policy {
                 expire,
                 ..Policy::default()

@@ -239,7 +239,7 @@ impl History {
             1 => Action::Hold,
             2 | 3 => Action::Release,
             4..=6 => Action::Retry,
-            _ => Action::Edit(self.edit()),
+            _ => Action::from(self.edit()),
         };
         let steered = self.store().steer(&ids, &action, self.clock()).unwrap();
         // Whether one that follows another one in the same call was still to be cancelled is

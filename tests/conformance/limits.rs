@@ -345,7 +345,7 @@ pub(crate) fn a_dead_runners_places_are_free(open: Open) {
     let ids = world.put(&[super::lost_step(fairq::model::OnLost::Hold), one("a", 100)]);
     world.steer(
         ids[0],
-        &Action::Edit(Edit {
+        &Action::from(Edit {
             policy: Some(Policy {
                 limits: BTreeMap::from([(name("x"), 1)]),
                 ..super::lost_step(fairq::model::OnLost::Hold).policy
@@ -364,7 +364,7 @@ pub(crate) fn a_dead_runners_places_are_free(open: Open) {
 pub(crate) fn edited_limits_are_waited_for_anew(open: Open) {
     let world = World::new(open, 1);
     let change = |limits: &[(&str, u32)]| {
-        Action::Edit(Edit {
+        Action::from(Edit {
             policy: Some(limited(step("a"), limits).policy),
             ..Edit::default()
         })

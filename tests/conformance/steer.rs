@@ -74,7 +74,7 @@ pub(crate) fn each_action_is_for_some_states_only(open: Open) {
         Action::Hold,
         Action::Release,
         Action::Retry,
-        Action::Edit(rename),
+        Action::from(rename),
     ];
     for from in StepState::ALL {
         let may = |states: &[StepState], to| states.contains(&from).then_some(done(from, to));

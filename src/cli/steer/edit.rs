@@ -64,6 +64,6 @@ pub(in crate::cli) fn run(args: &EditArgs, context: &mut Context) -> Result<Done
         enqueue::check(&command, "the command")?;
         edit.command = Some(command);
     }
-    let answers = steer(context, &store, &[id], &Action::Edit(edit), None)?;
+    let answers = steer(context, &store, &[id], &Action::from(edit), None)?;
     tell(context, &answers, "changed", args.json, false)
 }

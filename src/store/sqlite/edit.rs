@@ -9,13 +9,13 @@ use super::row::{SELECT_STEP, StepRow};
 use super::stand::{self, Carried, Waiting};
 use super::steer::missing;
 use super::tx::Tx;
-use crate::model::{Command, LimitName, LocalId, StepState, Timestamp};
+use crate::model::{Band, Command, FairnessKey, LimitName, LocalId, StepState, Timestamp, Weight};
 use crate::store::{Edit, Steered};
 
 /// Changes a step, and puts it where it belongs as it is now; a held one stays held.
 pub(super) fn edit(
     tx: &Tx<'_>,
-    waiting: Waiting,
+    waiting: &Waiting,
     edit: &Edit,
     now: Timestamp,
 ) -> rusqlite::Result<Steered> {
@@ -24,8 +24,8 @@ pub(super) fn edit(
     let had = asked(tx, id)?.policy.limits;
     let waits_for = limit_of(tx, id)?;
     // Taken away first: it stands under its old band and key.
-    stand::take(tx, &waiting)?;
-    rewrite(tx, &waiting, edit)?;
+    stand::take(tx, waiting)?;
+    rewrite(tx, waiting, edit)?;
     let step = asked(tx, id)?;
     let carried = |since| Carried {
         due: edit.due.unwrap_or(was.due),
@@ -99,9 +99,9 @@ fn rewrite(tx: &Tx<'_>, waiting: &Waiting, edit: &Edit) -> rusqlite::Result<()> 
         )?
         .execute((
             id,
-            edit.band.map(|band| band.get()),
-            edit.key.as_ref().map(|key| key.as_str()),
-            edit.weight.map(|weight| weight.get()),
+            edit.band.map(Band::get),
+            edit.key.as_ref().map(FairnessKey::as_str),
+            edit.weight.map(Weight::get),
         ))?;
     }
     if let Some(name) = &edit.name {

@@ -183,9 +183,8 @@ impl<'o> Fill<'o> {
                     .map(drop)
             })?;
         }
-        match self.tx.take() {
-            Some(tx) => tx.commit().map_err(|error| self.shard.failed(&error))?,
-            None => {}
+        if let Some(tx) = self.tx.take() {
+            tx.commit().map_err(|error| self.shard.failed(&error))?;
         }
         Ok(first..next)
     }

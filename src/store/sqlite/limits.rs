@@ -191,19 +191,6 @@ pub(super) fn view(store: &SqliteStore) -> Result<Vec<LimitView>> {
         Ok((held(&transaction)?, set_limits(&transaction)?))
     })?;
     let mut views: BTreeMap<LimitName, LimitView> = BTreeMap::new();
-    fn entry<'v>(
-        views: &'v mut BTreeMap<LimitName, LimitView>,
-        name: &LimitName,
-        places: Option<u32>,
-    ) -> &'v mut LimitView {
-        views.entry(name.clone()).or_insert_with(|| LimitView {
-            name: name.clone(),
-            places: places.unwrap_or(LimitView::UNSET),
-            is_set: places.is_some(),
-            holders: BTreeMap::new(),
-            waiting: 0,
-        })
-    }
     for (name, places) in &set {
         entry(&mut views, name, Some(*places));
     }
@@ -235,4 +222,19 @@ pub(super) fn view(store: &SqliteStore) -> Result<Vec<LimitView>> {
         }
     }
     Ok(views.into_values().collect())
+}
+
+/// Returns a limit's view, made of what is known of it at first.
+fn entry<'v>(
+    views: &'v mut BTreeMap<LimitName, LimitView>,
+    name: &LimitName,
+    places: Option<u32>,
+) -> &'v mut LimitView {
+    views.entry(name.clone()).or_insert_with(|| LimitView {
+        name: name.clone(),
+        places: places.unwrap_or(LimitView::UNSET),
+        is_set: places.is_some(),
+        holders: BTreeMap::new(),
+        waiting: 0,
+    })
 }

@@ -96,7 +96,7 @@ pub(super) fn ending_columns(ending: &Ending) -> (u8, i32, Option<&str>) {
         Ending::Unstarted { reason } => (2, 0, Some(reason)),
         Ending::Interrupted => (3, 0, None),
         Ending::Lost => (4, 0, None),
-        Ending::TimedOut { killed } => (5, *killed as i32, None),
+        Ending::TimedOut { killed } => (5, i32::from(*killed), None),
         Ending::Cancelled => (6, 0, None),
         Ending::Skipped { reason } => (7, 0, Some(reason)),
         Ending::Expired => (8, 0, None),

@@ -99,7 +99,7 @@ fn steer(tx: &Tx<'_>, id: LocalId, action: &Action, now: Timestamp) -> rusqlite:
             let to = stand::put(tx, &step, missing(tx, id)?, now)?;
             Ok(Steered::Done { from, to })
         }
-        Action::Edit(edit) => edit::edit(tx, waiting, edit, now),
+        Action::Edit(edit) => edit::edit(tx, &waiting, edit, now),
         Action::Retry => refused,
     }
 }
