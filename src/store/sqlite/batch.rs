@@ -121,6 +121,7 @@ impl<'b> Batch<'b> {
                 match self.met(unique)? {
                     Met::Nobody => {}
                     Met::Step(id) => {
+                        self.unique.insert(&unique.key, id);
                         self.put.push(Put::Met(id));
                         continue;
                     }

@@ -37,8 +37,10 @@ pub(super) fn grant(store: &SqliteStore, now: Timestamp) -> Result<Vec<Released>
     let mut past = Past::default();
     for _ in 0..ROUNDS {
         let mut round = Round::look(store, home, &past)?;
+        let looked_at = past.seen.len();
         let moves = round.decide(store, &mut past, now)?;
-        let over = moves.is_empty() && round.stale.is_empty();
+        // Where nobody of a band could be served, a worse one may be.
+        let over = moves.is_empty() && round.stale.is_empty() && past.seen.len() == looked_at;
         if over {
             break;
         }

@@ -265,7 +265,7 @@ pub(super) fn deliver(store: &SqliteStore, from: ShardId, now: Timestamp) -> Res
     Ok(released)
 }
 
-/// Tells what one shard has to tell. Returns the shards that have more to tell because of it.
+/// Tells what one shard has to tell. Returns the shards that may have more to tell because of it.
 fn deliver_from(
     store: &SqliteStore,
     from: ShardId,
@@ -285,23 +285,19 @@ fn deliver_from(
         }
         for (to, letters) in by_shard {
             let mine = letters.clone();
-            let (due, others) = store.shard(to)?.write(store.durability, move |tx| {
-                let (mut released, mut others) = (Vec::new(), false);
+            released.extend(store.shard(to)?.write(store.durability, move |tx| {
+                let mut released = Vec::new();
                 for letter in &mine {
                     let parent = StepId::new(from, letter.parent);
                     let answer =
                         answer(tx, letter.child, parent, letter.state, now, &mut released)?;
                     if matches!(answer, Answer::Ended) {
-                        let state = StepState::Cancelled;
-                        others |= tell(tx, letter.child, state, now, &mut released)?;
+                        tell(tx, letter.child, StepState::Cancelled, now, &mut released)?;
                     }
                 }
-                Ok((released, others))
-            })?;
-            released.extend(due);
-            if others {
-                more.insert(to);
-            }
+                Ok(released)
+            })?);
+            more.insert(to);
             // Only now: whoever dies before this tells again.
             sender.write(Durability::Normal, move |tx| {
                 let mut remove = tx.prepare("DELETE FROM outbox WHERE id = ?1")?;
@@ -364,13 +360,19 @@ pub(super) fn mend(store: &SqliteStore, now: Timestamp) -> Result<Vec<Released>>
             }
         }
     }
+    // What ended because of it has dependents too.
+    for shard in &store.shards {
+        released.extend(deliver(store, shard.id(), now)?);
+    }
     Ok(released)
 }
 
 fn open_edges(connection: &Connection, shard: ShardId) -> rusqlite::Result<Vec<Open>> {
     connection
         .prepare_cached(
-            "SELECT e.child, e.shard, e.parent FROM blocked b CROSS JOIN edges e ON e.child = b.id
+            "SELECT e.child, e.shard, e.parent
+               FROM (SELECT id FROM blocked UNION ALL SELECT id FROM held) w
+              CROSS JOIN edges e ON e.child = w.id
               WHERE e.state = 0 AND e.shard <> ?1",
         )?
         .query_map([shard.number()], |row| {
