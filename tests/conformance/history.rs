@@ -25,6 +25,9 @@ pub(crate) struct History {
     pub(crate) now: i64,
     dice: Dice,
     claims: Vec<Claim>,
+    /// How many limits a step has at most. Which of several steps with several limits each is served
+    /// first is left to the backend, as far as the bands, the keys and the patient allow.
+    limits: usize,
 }
 
 /// Returns the candidate that a look at a step would make.
@@ -47,12 +50,19 @@ impl History {
         Self::of(World::placed(open, shards, Placement::Key), dice)
     }
 
+    /// Lets each step have one limit at most.
+    pub(crate) const fn with_one_limit_each(mut self) -> Self {
+        self.limits = 1;
+        self
+    }
+
     pub(crate) const fn of(world: World, dice: Dice) -> Self {
         Self {
             world,
             now: 1_000,
             dice,
             claims: Vec::new(),
+            limits: usize::MAX,
         }
     }
 
@@ -109,7 +119,7 @@ impl History {
 
     fn policy(&mut self) -> Policy {
         let mut limits = BTreeMap::new();
-        while self.one_in(3) {
+        while self.one_in(3) && limits.len() < self.limits {
             limits.insert(self.limit(), 1 + self.number(2));
         }
         Policy {

@@ -199,8 +199,8 @@ pub(crate) fn any_life_keeps_the_rules_and_ends(open: Open) {
 pub(crate) fn any_life_is_lived_as_the_reference_would(open: Open) {
     each_seed(WORLDS, |mut dice| {
         let shards = u8::try_from(1 + dice.below(3)).unwrap();
-        let mut told = History::new(open, dice.clone(), shards);
-        let mut known = History::new(reference, dice, shards);
+        let mut told = History::new(open, dice.clone(), shards).with_one_limit_each();
+        let mut known = History::new(reference, dice, shards).with_one_limit_each();
         let mut acts = Vec::new();
         for _ in 0..MOVES {
             let act = known.act();

@@ -117,7 +117,10 @@ fn rewrite(tx: &Tx<'_>, waiting: &Waiting, edit: &Edit) -> rusqlite::Result<()> 
             .execute((id, policy_text(policy)?))?;
         tx.prepare("DELETE FROM expiring WHERE id = ?1")?
             .execute([id])?;
-        if let Some(expire) = policy.expire {
+        // What was claimed once does not expire.
+        if let Some(expire) = policy.expire
+            && waiting.carried.fence == 0
+        {
             tx.prepare("INSERT INTO expiring(at, id) VALUES (?1, ?2)")?
                 .execute((expire.millis(), id))?;
         }

@@ -213,9 +213,11 @@ fn retry_one(
         .prepare(SELECT_STEP)?
         .query_row([id.get()], |row| StepRow::read(row, 0))?;
     if let Some(expire) = step.policy.expire.filter(|expire| *expire > now) {
-        // Whatever ended it has removed the row.
-        tx.prepare("INSERT OR REPLACE INTO expiring(id, at) VALUES (?1, ?2)")?
-            .execute((id.get(), expire.millis()))?;
+        // Whatever ended it has removed the row, which only one that never was claimed needs.
+        if fence == 0 {
+            tx.prepare("INSERT OR REPLACE INTO expiring(id, at) VALUES (?1, ?2)")?
+                .execute((id.get(), expire.millis()))?;
+        }
     } else if step.policy.expire.take().is_some() {
         tx.prepare("UPDATE steps SET policy = ?2 WHERE id = ?1")?
             .execute((id.get(), policy_text(&step.policy)?))?;
