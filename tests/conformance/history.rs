@@ -229,10 +229,8 @@ impl History {
         let settled = self.world.settle(settlement);
         if let fairq::model::Settled::Recorded(news) = settled {
             let released = told(news.released);
-            return format!(
-                "settle {} {} {released} {}",
-                claim.id, news.state, news.tell
-            );
+            // Whether others are to be told may be said once too often.
+            return format!("settle {} {} {released}", claim.id, news.state);
         }
         format!("settle {} fenced", claim.id)
     }
@@ -397,12 +395,17 @@ impl History {
         }
     }
 
-    /// Says everything that can be asked, but for which of several limits a step was seen to wait.
+    /// Says everything that can be asked, but for which of several limits a step was seen to wait,
+    /// and because of which of several parents it was skipped.
     pub(crate) fn picture(&self) -> String {
         let store = &self.world.store;
         let mut lines = Vec::new();
         for mut view in self.views() {
             view.limit = None;
+            // Of several parents any may be named.
+            if let Some(Ending::Skipped { reason }) = &mut view.ending {
+                reason.clear();
+            }
             let id = view.id;
             lines.push(format!("{view:?}"));
             lines.push(format!("  {:?}", store.parents(id).unwrap()));

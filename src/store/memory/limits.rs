@@ -25,9 +25,10 @@ impl Limits {
         self.set.get(name).copied().unwrap_or(LimitView::UNSET)
     }
 
-    fn free(&self, name: &LimitName) -> u32 {
-        let taken = self.held.values().filter_map(|names| names.get(name)).sum();
-        self.places(name).saturating_sub(taken)
+    /// Returns how many places are free; less than none after the limit was lowered.
+    fn free(&self, name: &LimitName) -> i64 {
+        let taken = self.held.values().filter_map(|names| names.get(name));
+        i64::from(self.places(name)) - taken.copied().map(i64::from).sum::<i64>()
     }
 
     /// Returns where a key's next step begins in a limit's own time: where its last one ended, but
@@ -194,13 +195,14 @@ impl Contents {
         way: &mut BTreeSet<StepId>,
     ) -> bool {
         let held = |id: &StepId| self.limits.held.get(id).and_then(|names| names.get(name));
-        let mut free = self.limits.free(name) + way.iter().filter_map(held).sum::<u32>();
-        while free < count {
+        let given = way.iter().filter_map(held).copied().map(i64::from);
+        let mut free = self.limits.free(name) + given.sum::<i64>();
+        while free < i64::from(count) {
             let Some((victim, places)) = self.victim(name, band, way) else {
                 return false;
             };
             way.insert(victim);
-            free += places;
+            free += i64::from(places);
         }
         true
     }

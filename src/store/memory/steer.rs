@@ -18,21 +18,31 @@ impl Contents {
         action: &Action,
         now: Timestamp,
     ) -> Vec<Steered> {
-        let steered = ids.iter().map(|id| self.steer_one(*id, action, now));
-        let mut answers: Vec<Steered> = steered.collect();
+        if !matches!(action, Action::Retry) {
+            let steered = ids.iter().map(|id| self.steer_one(*id, action, now));
+            return steered.collect();
+        }
         // A step can be tried again as soon as what it waits for is: whoever names both means both,
-        // in whatever order they stand there.
-        let mut again = matches!(action, Action::Retry);
-        while again {
-            again = false;
-            for (answer, id) in answers.iter_mut().zip(ids) {
-                if matches!(answer, Steered::Refused { state } if state.is_final()) {
-                    *answer = self.steer_one(*id, action, now);
-                    again |= matches!(answer, Steered::Done { .. });
-                }
-            }
+        // in whatever order they stand there. So parents come first.
+        let mut answers = vec![Steered::Missing; ids.len()];
+        let mut left: Vec<usize> = (0..ids.len()).collect();
+        while !left.is_empty() {
+            let next = left
+                .iter()
+                .position(|at| !self.waits_for_any(ids[*at], &left, ids));
+            let at = left.remove(next.unwrap_or_default());
+            answers[at] = self.steer_one(ids[at], action, now);
         }
         answers
+    }
+
+    /// Returns whether a step waits, or has waited, for one of those that are left.
+    fn waits_for_any(&self, id: StepId, left: &[usize], ids: &[StepId]) -> bool {
+        let parents = self.step(id).map(|step| &step.edges);
+        let mut parents = parents
+            .into_iter()
+            .flat_map(std::collections::BTreeMap::keys);
+        parents.any(|(parent, _)| left.iter().any(|at| ids[*at] == *parent))
     }
 
     fn steer_one(&mut self, id: StepId, action: &Action, now: Timestamp) -> Steered {

@@ -79,15 +79,16 @@ impl Moves {
 }
 
 impl Scene {
-    /// Returns how many places of a limit are free.
-    pub(super) fn room(&self, name: &LimitName) -> u32 {
+    /// Returns how many places of a limit are free; less than none after it was lowered.
+    fn room(&self, name: &LimitName) -> i64 {
         let all = self.places.get(name).copied().unwrap_or(LimitView::UNSET);
-        let taken: u32 = self
+        let taken: i64 = self
             .holders
             .iter()
-            .filter_map(|holder| holder.places.get(name))
+            .filter_map(|holder| holder.places.get(name).copied())
+            .map(i64::from)
             .sum();
-        all.saturating_sub(taken)
+        i64::from(all) - taken
     }
 
     /// Returns whether a step that waits for this limit could get anything of it.
@@ -219,13 +220,14 @@ impl Deciding<'_> {
     /// youngest.
     fn make_way(&self, limit: &LimitName, n: u32, band: Band, way: &mut BTreeSet<StepId>) -> bool {
         let holders = &self.scene.holders;
-        let given: u32 = holders
+        let given: i64 = holders
             .iter()
             .filter(|holder| way.contains(&holder.step))
-            .filter_map(|holder| holder.places.get(limit))
+            .filter_map(|holder| holder.places.get(limit).copied())
+            .map(i64::from)
             .sum();
-        let mut free = self.scene.room(limit).saturating_add(given);
-        while free < n {
+        let mut free = self.scene.room(limit) + given;
+        while free < i64::from(n) {
             let next = holders
                 .iter()
                 .filter(|holder| !holder.is_started && !way.contains(&holder.step))
@@ -244,7 +246,7 @@ impl Deciding<'_> {
                 return false;
             };
             way.insert(holder.step);
-            free = free.saturating_add(places);
+            free += i64::from(places);
         }
         true
     }
