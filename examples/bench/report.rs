@@ -306,13 +306,18 @@ fn number(value: f64, unit: &str) -> String {
             grouped.push(digit);
         }
         grouped
-    } else if size >= 100.0 {
-        format!("{value:.0}")
-    } else if size >= 10.0 {
-        format!("{value:.1}")
     } else {
-        let text = format!("{value:.3}");
-        text.trim_end_matches('0').trim_end_matches('.').to_owned()
+        let digits = match size {
+            100.0.. => 0,
+            10.0.. => 1,
+            _ => 3,
+        };
+        let text = format!("{value:.digits$}");
+        if digits == 0 {
+            text
+        } else {
+            text.trim_end_matches('0').trim_end_matches('.').to_owned()
+        }
     };
     format!("{text} {unit}")
 }
