@@ -1,7 +1,9 @@
 //! What these tests share: harm done to a store behind the binary's back, and how it looks.
 
 use std::collections::BTreeMap;
+use std::collections::hash_map::DefaultHasher;
 use std::fs;
+use std::hash::Hasher as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
@@ -49,25 +51,39 @@ pub(crate) fn everything(dir: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Returns the modes and bytes of all files below a directory, those of SQLite's shared memory left
-/// out: looking writes there.
-pub(crate) fn snapshot(dir: &Path) -> BTreeMap<PathBuf, (u32, Vec<u8>)> {
-    everything(dir)
-        .into_iter()
-        .filter(|path| !path.to_string_lossy().ends_with("-shm"))
-        .filter(|path| {
-            !path.to_string_lossy().ends_with("-wal") || path.metadata().unwrap().len() > 0
-        })
-        .map(|path| {
-            let about = path.symlink_metadata().unwrap();
-            let bytes = if about.is_file() {
-                fs::read(&path).unwrap()
-            } else {
-                Vec::new()
-            };
-            (path, (about.permissions().mode(), bytes))
-        })
-        .collect()
+/// Returns the modes and contents of all files below a directory, those of SQLite's shared memory
+/// left out: looking writes there. Contents are shown by their length and a hash.
+pub(crate) fn snapshot(dir: &Path) -> BTreeMap<PathBuf, (u32, usize, u64)> {
+    let is_noise = |path: &Path| {
+        let name = path.to_string_lossy();
+        name.ends_with("-shm") || name.ends_with("-wal") && path.metadata().unwrap().len() == 0
+    };
+    let look = |path: PathBuf| {
+        let about = path.symlink_metadata().unwrap();
+        let bytes = if about.is_file() {
+            fs::read(&path).unwrap()
+        } else {
+            Vec::new()
+        };
+        let mut hasher = DefaultHasher::new();
+        hasher.write(&bytes);
+        (
+            path,
+            (about.permissions().mode(), bytes.len(), hasher.finish()),
+        )
+    };
+    let all = everything(dir).into_iter();
+    all.filter(|path| !is_noise(path)).map(look).collect()
+}
+
+/// As [`snapshot`], of the manifest and the shards only: a runner has folders and logs of its own.
+pub(crate) fn shards(dir: &Path) -> BTreeMap<PathBuf, (u32, usize, u64)> {
+    let mut all = snapshot(dir);
+    all.retain(|path, _| {
+        let name = path.file_name().unwrap().to_string_lossy();
+        name.starts_with("shard-") || name == "fairq.toml"
+    });
+    all
 }
 
 /// Returns what `doctor` says, and its exit code.

@@ -13,5 +13,9 @@ mod common;
 mod page;
 
 mod backup;
+mod crowd;
 mod doctor;
+mod growth;
 mod kit;
+mod the_page;
+mod versions;

@@ -69,13 +69,8 @@ impl SqliteStore {
         }
         // They need every shard: without one of them this is left to a day on which all are there.
         if readable.len() == self.shards.len() {
-            let released = self.mend(now).and_then(|mut mended| {
-                mended.extend(self.grant(now)?);
-                Ok(mended)
-            });
-            match released {
-                Ok(released) if released.is_empty() => {}
-                Ok(released) => done.push(Ok(format!("steps let go: {}", released.len()))),
+            match self.bring_news(now) {
+                Ok(lines) => done.extend(lines.into_iter().map(Ok)),
                 Err(error) => done.push(Err(error)),
             }
         }
@@ -92,6 +87,35 @@ impl SqliteStore {
             Err(error) => done.push(Err(error)),
         }
         done
+    }
+
+    /// Brings what shards have to tell each other, and gives places of limits anew.
+    fn bring_news(&self, now: Timestamp) -> Result<Vec<String>> {
+        let letters = self.count("SELECT count(*) FROM outbox")?;
+        let mut released = self.mend(now)?.len();
+        let places = self.count("SELECT count(*) FROM places")?;
+        released += self.grant(now)?.len();
+        let told = letters.saturating_sub(self.count("SELECT count(*) FROM outbox")?);
+        let back = places.saturating_sub(self.count("SELECT count(*) FROM places")?);
+        let lines = [
+            (told, "news brought to other shards"),
+            (back, "places of limits taken back"),
+            (released as u64, "steps let go"),
+        ];
+        let done = lines.iter().filter(|(count, _)| *count > 0);
+        Ok(done
+            .map(|(count, what)| format!("{what}: {count}"))
+            .collect())
+    }
+
+    /// Returns the sum of a number over all shards.
+    fn count(&self, sql: &str) -> Result<u64> {
+        let mut sum = 0;
+        for shard in &self.shards {
+            sum += shard
+                .read(|connection| connection.query_row(sql, [], |row| row.get::<_, i64>(0)))?;
+        }
+        Ok(u64::try_from(sum).unwrap_or(0))
     }
 }
 
