@@ -47,7 +47,7 @@ pub(super) fn open(
             migrate::bring_up(path, shard)?;
             who()?
         }
-        found => found,
+        found @ (Found::Ours(..) | Found::Foreign(_) | Found::Newer(_)) => found,
     };
     match found {
         Found::Ours(identity, _) if identity.store == manifest.store && identity.shard == shard => {

@@ -26,18 +26,24 @@ pub(super) struct Migration {
 /// Every migration that this build knows, oldest first; the last leads to [`SCHEMA_VERSION`].
 const MIGRATIONS: &[Migration] = &[];
 
-/// The first version that a shard ever had.
-const FIRST: i32 = SCHEMA_VERSION - MIGRATIONS.len() as i32;
+/// The oldest version that can be brought up.
+const FIRST: i32 = match MIGRATIONS {
+    [first, ..] => first.to - 1,
+    [] => SCHEMA_VERSION,
+};
 
 const _: () = {
+    let mut version = FIRST;
     let mut at = 0;
     while at < MIGRATIONS.len() {
-        assert!(
-            MIGRATIONS[at].to == FIRST + 1 + at as i32,
-            "migrations lack a version"
-        );
+        version += 1;
+        assert!(MIGRATIONS[at].to == version, "a migration is missing");
         at += 1;
     }
+    assert!(
+        version == SCHEMA_VERSION,
+        "no migration leads to this version"
+    );
 };
 
 /// Returns whether a file of this older version can be brought up.

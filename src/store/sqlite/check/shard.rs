@@ -228,7 +228,10 @@ fn rules(connection: &Connection, shard: &Shard, place: &str) -> rusqlite::Resul
             .query_map([], |row| {
                 Ok(match row.get_ref(0)? {
                     ValueRef::Integer(id) => StepId::new(shard.id(), LocalId::new(id)).to_string(),
-                    other => String::from_utf8_lossy(other.as_bytes()?).into_owned(),
+                    ValueRef::Text(name) => String::from_utf8_lossy(name).into_owned(),
+                    ValueRef::Null | ValueRef::Real(_) | ValueRef::Blob(_) => {
+                        return Err(rusqlite::Error::InvalidQuery);
+                    }
                 })
             })?
             .collect::<rusqlite::Result<Vec<_>>>()?;
