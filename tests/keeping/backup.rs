@@ -32,6 +32,29 @@ fn the_copy_is_a_store_with_the_same_steps_and_outputs() {
         let right = if path.is_dir() { 0o700 } else { 0o600 };
         assert_eq!(mode, right, "{}", path.display());
     }
+    // The file is set up as the store's own is.
+    for number in 0..2 {
+        let setting = |path: &std::path::Path, pragma: &str| {
+            let database = crate::kit::open(&path.join(format!("shard-{number}.db")));
+            let value = |row: &rusqlite::Row<'_>| row.get::<_, rusqlite::types::Value>(0);
+            database
+                .query_row(&format!("PRAGMA {pragma}"), [], value)
+                .unwrap()
+        };
+        for pragma in [
+            "application_id",
+            "user_version",
+            "auto_vacuum",
+            "page_size",
+            "journal_mode",
+        ] {
+            assert_eq!(
+                setting(&to, pragma),
+                setting(&sandbox.store(), pragma),
+                "{pragma}"
+            );
+        }
+    }
     let listed = |store: &str| {
         sandbox
             .fairq(["--store", store, "status", "--json", "--limit", "0"])

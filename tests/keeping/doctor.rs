@@ -309,6 +309,45 @@ fn steps_of_a_killed_runner_are_found_and_taken_back_with_what_they_still_run() 
 }
 
 #[test]
+fn steps_of_a_runner_without_a_lock_are_found_once_its_lease_is_over() {
+    let sandbox = Sandbox::with_shards(1);
+    sandbox.enqueue(["until test -e go; do sleep 0.01; done"]);
+    let runner = sandbox.runner(&["--workers", "1"]);
+    until("it runs", || sandbox.count("running") == 1);
+    runner.kill_hard();
+    for folder in fs::read_dir(sandbox.store().join("runners")).unwrap() {
+        fs::remove_dir_all(folder.unwrap().path()).unwrap();
+    }
+    // As long as the lease holds, the runner may live for all that anybody knows.
+    let (code, answer) = doctor(&sandbox, &["--repair"]);
+    assert_eq!((code, sandbox.count("running")), (0, 1), "{answer:#}");
+    harm(&sandbox, 0, "UPDATE running SET lease = 1");
+    let (code, answer) = doctor(&sandbox, &[]);
+    assert_eq!(code, 1, "{answer:#}");
+    assert_eq!(answer["findings"][0]["check"], "leases", "{answer:#}");
+    let (code, answer) = doctor(&sandbox, &["--repair"]);
+    assert_eq!((code, sandbox.count("ready")), (0, 1), "{answer:#}");
+}
+
+#[test]
+fn a_runner_that_is_stopped_is_told_from_one_that_is_dead() {
+    let sandbox = Sandbox::with_shards(1);
+    sandbox.enqueue(["until test -e go; do sleep 0.01; done"]);
+    let runner = sandbox.runner(&["--workers", "1"]);
+    until("it runs", || sandbox.count("running") == 1);
+    runner.signal(nix::sys::signal::Signal::SIGSTOP);
+    harm(&sandbox, 0, "UPDATE running SET lease = 1");
+    let (code, answer) = doctor(&sandbox, &["--repair"]);
+    assert_eq!(code, 1, "{answer:#}");
+    assert_eq!(answer["left"][0]["check"], "leases", "{answer:#}");
+    // It lives, so its step is its own.
+    assert_eq!(sandbox.count("running"), 1);
+    runner.signal(nix::sys::signal::Signal::SIGCONT);
+    fs::write(sandbox.work("go"), "").unwrap();
+    until("it goes on", || sandbox.count("succeeded") == 1);
+}
+
+#[test]
 fn outputs_of_nobody_are_found_and_removed_and_no_others() {
     let sandbox = Sandbox::with_shards(1);
     sandbox.enqueue(["head -c 300000 /dev/zero"]);

@@ -385,20 +385,6 @@ pub(super) fn open_edges(connection: &Connection, shard: ShardId) -> rusqlite::R
         .collect()
 }
 
-/// Returns whether an edge is open still.
-pub(super) fn is_open(connection: &Connection, open: Open) -> rusqlite::Result<bool> {
-    connection
-        .prepare_cached(
-            "SELECT 1 FROM edges
-              WHERE child = ?1 AND shard = ?2 AND parent = ?3 AND state = 0",
-        )?
-        .exists((
-            open.child.get(),
-            open.parent.shard.number(),
-            open.parent.local.get(),
-        ))
-}
-
 /// Makes sure that a living parent knows of its child.
 fn register(parents: &Shard, child_shard: ShardId, open: Open) -> Result<()> {
     let known = parents.read(|connection| {

@@ -73,7 +73,7 @@ fn waiting(store: &SqliteStore, shard: &Shard, readable: &[ShardId]) -> Result<O
                 tells(tx.connection(), open.parent.local, child)
             })?;
         // What was told meanwhile is not open any more.
-        let still = !will_tell && shard.read(|connection| links::is_open(connection, open))?;
+        let still = !will_tell && shard.read(|connection| is_open(connection, open))?;
         if still {
             stuck.insert(child.to_string());
         }
@@ -100,6 +100,16 @@ fn tells(
         knows("SELECT 1 FROM children WHERE parent = ?1 AND shard = ?2 AND child = ?3")?
             || knows("SELECT 1 FROM outbox WHERE parent = ?1 AND shard = ?2 AND child = ?3")?,
     )
+}
+
+/// Returns whether an edge is open still.
+fn is_open(connection: &rusqlite::Connection, open: links::Open) -> rusqlite::Result<bool> {
+    let parent = (open.parent.shard.number(), open.parent.local.get());
+    connection
+        .prepare_cached(
+            "SELECT 1 FROM edges WHERE child = ?1 AND shard = ?2 AND parent = ?3 AND state = 0",
+        )?
+        .exists((open.child.get(), parent.0, parent.1))
 }
 
 /// Finds places of limits whose holders neither run nor are due.
