@@ -4,7 +4,9 @@
 //! Errors are printed in one place, which also chooses the exit code.
 
 mod answers;
+mod backup;
 mod config;
+mod doctor;
 mod ears;
 mod enqueue;
 mod event_json;
@@ -122,6 +124,8 @@ enum Command {
     Limit(steer::limit::LimitArgs),
     Workers(steer::workers::WorkersArgs),
     Clean(steer::clean::CleanArgs),
+    Doctor(doctor::DoctorArgs),
+    Backup(backup::BackupArgs),
     Stats(stats::StatsArgs),
     Events(events::EventsArgs),
     Inspect(inspect::InspectArgs),
@@ -349,6 +353,8 @@ impl Command {
             | Self::Limit(_)
             | Self::Workers(_)
             | Self::Clean(_)
+            | Self::Doctor(_)
+            | Self::Backup(_)
             | Self::Stats(_)
             | Self::Events(_)
             | Self::Inspect(_)
@@ -379,6 +385,8 @@ impl Command {
             Self::Limit(args) => steer::limit::run(args, context),
             Self::Workers(args) => steer::workers::run(args, context),
             Self::Clean(args) => steer::clean::run(args, context),
+            Self::Doctor(args) => doctor::run(args, context),
+            Self::Backup(args) => backup::run(args, context),
             Self::Stats(args) => stats::run(args, context),
             Self::Events(args) => events::run(args, context),
             Self::Inspect(args) => inspect::run(args, context),

@@ -24,23 +24,29 @@ const KILLED: Duration = Duration::from_secs(2);
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// Ends the process groups that a dead runner of the store at `store` has left, as its journal tells.
-/// Blocks until they are gone, at most some seconds. Returns how many there were.
-pub fn end(testament: &Testament, store: &Path, clock: &dyn Clock) -> usize {
+/// Returns the process groups that a dead runner of the store at `store` has left and that still
+/// live, as its journal tells.
+pub fn left(testament: &Testament, store: &Path) -> Vec<u32> {
     let ours = testament
         .runner
         .is_some_and(|(boot, _)| BootId::current().ok() == Some(boot));
     if !ours {
         // The machine has been started since, or the journal cannot be read: there is nobody left, or
         // nobody of whom we could be certain.
-        return 0;
+        return Vec::new();
     }
     let processes = all_processes();
-    let groups: Vec<u32> = testament
+    testament
         .slots
         .iter()
         .filter_map(|slot| group_of(slot, store, &processes))
-        .collect();
+        .collect()
+}
+
+/// Ends the process groups that a dead runner of the store at `store` has left, as its journal tells.
+/// Blocks until they are gone, at most some seconds. Returns how many there were.
+pub fn end(testament: &Testament, store: &Path, clock: &dyn Clock) -> usize {
+    let groups = left(testament, store);
     for (signal, patience) in [(Signal::SIGTERM, GRACE), (Signal::SIGKILL, KILLED)] {
         let left: Vec<u32> = groups
             .iter()

@@ -28,6 +28,7 @@ use crate::store::Store;
 
 pub use foreman::Tally;
 pub use notice::Notice;
+pub use steward::take_back;
 
 /// How a runner works.
 #[derive(Clone, Copy, Debug)]

@@ -1,7 +1,7 @@
 //! Looking after claims: renewing ours, and taking back those of dead runners.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -160,6 +160,32 @@ impl Steward {
             }
         }
     }
+}
+
+/// Does once what every runner does time and again: ends what steps of dead runners still run, takes
+/// the steps back and removes what the runners left. For a process that is no runner. Returns the
+/// shards where steps became due; each step that was taken back is told to the sink.
+pub fn take_back(
+    claims: Arc<dyn Claims>,
+    shards: u8,
+    store: &Path,
+    runners: &Path,
+    clock: &Arc<dyn Clock>,
+    sink: Arc<dyn Sink>,
+) -> BTreeSet<ShardId> {
+    let steward = Steward {
+        claims,
+        shards,
+        // Nobody's: ids of runners are drawn, and this one is never entered.
+        runner: RunnerId::new(0),
+        store: store.to_owned(),
+        runners: runners.to_owned(),
+        lease: Span::default(),
+        crowd: Arc::default(),
+        clock: Arc::clone(clock),
+        sink,
+    };
+    steward.recover()
 }
 
 /// Starts what listens to the bell and what looks after claims.

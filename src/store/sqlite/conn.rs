@@ -7,6 +7,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use super::layout::{self, Identity, Manifest};
+use super::migrate;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::ShardId;
 
@@ -39,7 +40,15 @@ pub(super) fn open(
     role: Use,
 ) -> Result<Connection> {
     let connection = connect(path, role).map_err(|error| failed(&error, shard, path))?;
-    let found = identity(&connection).map_err(|error| failed(&error, shard, path))?;
+    let who = || identity(&connection).map_err(|error| failed(&error, shard, path));
+    let found = match who()? {
+        Found::Older(version) if role == Use::Read => return Err(migrate::older(path, version)),
+        Found::Older(_) => {
+            migrate::bring_up(path, shard)?;
+            who()?
+        }
+        found @ (Found::Ours(..) | Found::Foreign(_) | Found::Newer(_)) => found,
+    };
     match found {
         Found::Ours(identity, _) if identity.store == manifest.store && identity.shard == shard => {
             Ok(connection)
@@ -57,6 +66,7 @@ pub(super) fn open(
         .hint("a file was copied or renamed; put back the right one, nothing was changed")),
         Found::Foreign(what) => Err(foreign(path, &what)),
         Found::Newer(version) => Err(newer(path, version)),
+        Found::Older(version) => Err(migrate::older(path, version)),
     }
 }
 
@@ -68,6 +78,8 @@ pub(super) enum Found {
     Foreign(String),
     /// A shard written by a newer fairq.
     Newer(i32),
+    /// A shard written by an older fairq, which can be brought up.
+    Older(i32),
 }
 
 /// Reads who a file is without changing it.
@@ -130,6 +142,14 @@ pub(super) fn create(path: &Path, identity: &Identity) -> Result<()> {
 pub(super) const FLAGS: OpenFlags =
     OpenFlags::SQLITE_OPEN_READ_WRITE.union(OpenFlags::SQLITE_OPEN_NO_MUTEX);
 
+/// Opens a file as it is, for more than a look and less than daily use.
+pub(super) fn plain(path: &Path) -> rusqlite::Result<Connection> {
+    let connection = Connection::open_with_flags(path, FLAGS)?;
+    connection.busy_handler(Some(wait_a_little))?;
+    connection.pragma_update(None, "synchronous", "FULL")?;
+    Ok(connection)
+}
+
 fn connect(path: &Path, role: Use) -> rusqlite::Result<Connection> {
     let connection = Connection::open_with_flags(path, FLAGS)?;
     set_up(&connection, role)?;
@@ -180,6 +200,13 @@ fn identity(connection: &Connection) -> rusqlite::Result<Found> {
     let version: i32 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
     if version > SCHEMA_VERSION {
         return Ok(Found::Newer(version));
+    }
+    if version < SCHEMA_VERSION {
+        return Ok(if migrate::is_known(version) {
+            Found::Older(version)
+        } else {
+            Found::Foreign(format!("of schema version {version}, which no fairq wrote"))
+        });
     }
     connection.query_row(
         "SELECT store, number, shards, placement, created,

@@ -8,12 +8,14 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::conn;
+use super::migrate;
 use crate::error::{Context as _, Error, ErrorKind, Result};
 use crate::model::{ShardId, Timestamp};
 use crate::store::placement::Placement;
 
 const MANIFEST: &str = "fairq.toml";
 const LOCK: &str = "init.lock";
+const LIMITS_LOCK: &str = "limits.lock";
 /// The layout that this build writes.
 const FORMAT: u32 = 1;
 
@@ -108,7 +110,7 @@ pub fn events_dir(root: &Path) -> PathBuf {
 
 /// The file that is locked by whoever gives places of limits away.
 pub(super) fn limits_lock(root: &Path) -> PathBuf {
-    root.join("limits.lock")
+    root.join(LIMITS_LOCK)
 }
 
 /// Opens a file of the store's own, making it if need be, for nobody else to read.
@@ -219,9 +221,7 @@ pub(super) fn ensure(
         Some(manifest) => (manifest, false),
         None => (create_shards(root, new, now, random)?, true),
     };
-    make_dir(&output_dir(root))?;
-    make_dir(&runners_dir(root))?;
-    make_dir(&decisions_dir(root))?;
+    make_dirs(root)?;
     write_manifest(root, &manifest)?;
     Ok((manifest, made))
 }
@@ -253,12 +253,26 @@ pub(super) fn make_dir(path: &Path) -> Result<()> {
         })
 }
 
+/// Makes the directories of a store.
+pub(super) fn make_dirs(root: &Path) -> Result<()> {
+    make_dir(&output_dir(root))?;
+    make_dir(&runners_dir(root))?;
+    make_dir(&decisions_dir(root))
+}
+
 /// Refuses to put a store into a directory where something else lives.
 fn refuse_strangers(root: &Path) -> Result<()> {
     let ours = |name: &str| {
         matches!(
             name,
-            MANIFEST | LOCK | "output" | "runners" | "decisions" | "events" | "fairq.toml.new"
+            MANIFEST
+                | LOCK
+                | LIMITS_LOCK
+                | "output"
+                | "runners"
+                | "decisions"
+                | "events"
+                | "fairq.toml.new"
         ) || (name.starts_with("shard-") && name.contains(".db"))
     };
     let entries = match fs::read_dir(root) {
@@ -294,6 +308,21 @@ fn refuse_strangers(root: &Path) -> Result<()> {
 
 /// Refuses file systems on which SQLite's locks or shared memory do not hold.
 fn refuse_network(root: &Path) -> Result<()> {
+    match network(root) {
+        None => Ok(()),
+        Some(name) => Err(Error::new(
+            ErrorKind::Unavailable,
+            format!(
+                "{} is on a {name} file system, where SQLite's locks are not safe",
+                root.display()
+            ),
+        )
+        .hint("point --store at a local disk")),
+    }
+}
+
+/// Returns the name of the file system that a directory is on, if other machines may share it.
+pub(super) fn network(root: &Path) -> Option<&'static str> {
     // From linux/magic.h; libc names only some of them.
     const NETWORKED: [(i64, &str); 8] = [
         (0x6969, "NFS"),
@@ -305,21 +334,9 @@ fn refuse_network(root: &Path) -> Result<()> {
         (0x6573_5546, "FUSE"),
         (0x7461_636f, "OCFS2"),
     ];
-    let Ok(found) = nix::sys::statfs::statfs(root) else {
-        return Ok(());
-    };
-    let magic = found.filesystem_type().0;
-    match NETWORKED.iter().find(|(known, _)| *known == magic) {
-        None => Ok(()),
-        Some((_, name)) => Err(Error::new(
-            ErrorKind::Unavailable,
-            format!(
-                "{} is on a {name} file system, where SQLite's locks are not safe",
-                root.display()
-            ),
-        )
-        .hint("point --store at a local disk")),
-    }
+    let magic = nix::sys::statfs::statfs(root).ok()?.filesystem_type().0;
+    let known = NETWORKED.iter().find(|(known, _)| *known == magic)?;
+    Some(known.1)
 }
 
 /// Returns what the manifest must have said, from shards that are there without one.
@@ -338,6 +355,7 @@ fn recover(root: &Path) -> Result<Option<Manifest>> {
             }
             conn::Found::Foreign(what) => return Err(conn::foreign(&path, &what)),
             conn::Found::Newer(version) => return Err(conn::newer(&path, version)),
+            conn::Found::Older(version) => return Err(migrate::older(&path, version)),
         };
         let told = Manifest {
             format: FORMAT,
@@ -404,13 +422,7 @@ fn create_shards(root: &Path, new: NewStore, now: Timestamp, random: u64) -> Res
             match fs::remove_file(&stale) {
                 Ok(()) => {}
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-                Err(error) => {
-                    return Err(Error::new(
-                        ErrorKind::Unavailable,
-                        format!("cannot remove {}", stale.display()),
-                    )
-                    .caused_by(&error));
-                }
+                Err(error) => return Err(cannot_remove(Path::new(&stale), &error)),
             }
         }
         // SQLite gives the WAL and its index the modes of the main file.
@@ -430,7 +442,14 @@ fn create_shards(root: &Path, new: NewStore, now: Timestamp, random: u64) -> Res
     Ok(manifest)
 }
 
-fn private_file(path: &Path) -> Result<File> {
+/// Says that a file stays that should go.
+pub(super) fn cannot_remove(path: &Path, error: &std::io::Error) -> Error {
+    let what = format!("cannot remove {}", path.display());
+    Error::new(ErrorKind::Unavailable, what).caused_by(error)
+}
+
+/// Makes an empty file that only its owner may use.
+pub(super) fn private_file(path: &Path) -> Result<File> {
     OpenOptions::new()
         .create(true)
         .truncate(true)
@@ -442,7 +461,7 @@ fn private_file(path: &Path) -> Result<File> {
         })
 }
 
-fn write_manifest(root: &Path, manifest: &Manifest) -> Result<()> {
+pub(super) fn write_manifest(root: &Path, manifest: &Manifest) -> Result<()> {
     let failed = || format!("cannot write the manifest in {}", root.display());
     let text = toml::to_string(manifest).or_fail(ErrorKind::Internal, failed)?;
     let unfinished = root.join("fairq.toml.new");
@@ -451,9 +470,16 @@ fn write_manifest(root: &Path, manifest: &Manifest) -> Result<()> {
         .or_fail(ErrorKind::Unavailable, failed)?;
     file.sync_all().or_fail(ErrorKind::Unavailable, failed)?;
     fs::rename(&unfinished, root.join(MANIFEST)).or_fail(ErrorKind::Unavailable, failed)?;
-    // The names themselves must survive a power cut: an acknowledged step is worth nothing in a
-    // file that nobody finds.
+    sync_dir(&unfinished)
+}
+
+/// Lets the name of a file in a directory survive a power cut, too: an acknowledged step is worth
+/// nothing in a file that nobody finds.
+pub(super) fn sync_dir(file: &Path) -> Result<()> {
+    let root = file.parent().unwrap_or(file);
     File::open(root)
         .and_then(|directory| directory.sync_all())
-        .or_fail(ErrorKind::Unavailable, failed)
+        .or_fail(ErrorKind::Unavailable, || {
+            format!("cannot make the names in {} last", root.display())
+        })
 }

@@ -329,9 +329,9 @@ fn letters(connection: &Connection) -> rusqlite::Result<Vec<Letter>> {
 
 /// An edge that is open between two shards.
 #[derive(Clone, Copy, Debug)]
-struct Open {
-    child: LocalId,
-    parent: StepId,
+pub(super) struct Open {
+    pub(super) child: LocalId,
+    pub(super) parent: StepId,
 }
 
 /// Looks whether steps wait for parents on other shards that have ended or were never stored. Only a
@@ -367,7 +367,8 @@ pub(super) fn mend(store: &SqliteStore, now: Timestamp) -> Result<Vec<Released>>
     Ok(released)
 }
 
-fn open_edges(connection: &Connection, shard: ShardId) -> rusqlite::Result<Vec<Open>> {
+/// Reads which steps that wait have edges to other shards which are open.
+pub(super) fn open_edges(connection: &Connection, shard: ShardId) -> rusqlite::Result<Vec<Open>> {
     connection
         .prepare_cached(
             "SELECT e.child, e.shard, e.parent

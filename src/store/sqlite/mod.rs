@@ -4,7 +4,9 @@
 //! writer a shard, which in a process that serves is a thread that groups, and in one that only
 //! visits is the caller itself.
 
+mod backup;
 mod batch;
+mod check;
 mod checkpoint;
 mod clean;
 mod conn;
@@ -18,11 +20,13 @@ mod lease;
 mod limits;
 mod links;
 mod list;
+mod migrate;
 mod pauses;
 #[cfg(test)]
 mod plans;
 mod pool;
 mod read;
+mod repair;
 mod retry;
 mod row;
 mod settle;
@@ -46,6 +50,8 @@ use crate::ambient::{Clock, Dice};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{Released, ShardId, Timestamp};
 
+pub use backup::Copied;
+pub use check::{Finding, Look, Severity};
 pub use layout::{NewStore, decisions_dir, events_dir, looseness, output_dir, runners_dir};
 pub use pool::PoolStats;
 pub use writer::{Durability, WriterStats};
