@@ -195,8 +195,10 @@ pub trait Claims: Send + Sync {
     fn holders(&self, shard: ShardId) -> Result<Vec<Lease>>;
 
     /// Takes back all steps of this shard that a dead runner holds, each as its policy says, and
-    /// records the lost tries. One whose end somebody has asked for is cancelled instead. The caller
+    /// records the lost tries. One that was lost too often fails ([`Policy::after_loss`]). One whose end somebody has asked for is cancelled instead. The caller
     /// knows that the runner is dead.
+    ///
+    /// [`Policy::after_loss`]: crate::model::Policy::after_loss
     ///
     /// # Errors
     ///

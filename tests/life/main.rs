@@ -12,6 +12,7 @@
 mod common;
 
 mod cancel;
+mod deadly;
 mod draining;
 mod retries;
 mod timeouts;

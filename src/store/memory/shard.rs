@@ -318,7 +318,11 @@ impl Shard {
                 stdout: Captured::Empty,
                 stderr: Captured::Empty,
             };
-            (finished, run, step.asked.policy.on_lost)
+            (
+                finished,
+                run,
+                step.asked.policy.after_loss(step.lost_in_a_row()),
+            )
         };
         let runs = self.runs().filter(|(_, _, run)| run.runner == dead);
         let lost: Vec<(Finished, Run, OnLost)> = runs.map(lost).collect();
