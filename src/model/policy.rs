@@ -203,7 +203,7 @@ impl Policy {
         let is_enough = (lost_before + 1).is_multiple_of(Self::MAX_LOST);
         match self.on_lost {
             OnLost::Retry if is_enough => OnLost::Fail,
-            as_asked => as_asked,
+            OnLost::Retry | OnLost::Fail | OnLost::Hold => self.on_lost,
         }
     }
 }
