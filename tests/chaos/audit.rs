@@ -32,6 +32,7 @@ type Journal = BTreeMap<String, Lines>;
 
 fn journal(sandbox: &Sandbox) -> Journal {
     let mut journal = Journal::new();
+    let mut overlaps = Vec::new();
     for (number, line) in lines(&sandbox.work("journal")).iter().enumerate() {
         let words: Vec<&str> = line.split(' ').collect();
         let [what, id, _attempt, last] = words[..] else {
@@ -41,10 +42,20 @@ fn journal(sandbox: &Sandbox) -> Journal {
         match what {
             "start" => of.starts.push(number),
             "end" => of.ends.push((number, last.parse().unwrap())),
-            "overlap" => panic!("two tries of {id} ran at a time"),
+            "overlap" => overlaps.push(id.to_owned()),
             "crowded" => panic!("{id} ran though all places of {last} were taken"),
             _ => panic!("torn: {line}"),
         }
+    }
+    for id in overlaps {
+        let said = sandbox.fairq(["show", &id]).text();
+        let written: Vec<String> = lines(&sandbox.work("journal"));
+        let of = format!(" {id} ");
+        let written = written.iter().filter(|line| line.contains(&of));
+        panic!(
+            "two tries of {id} ran at a time: {:#?}\n{said}",
+            written.collect::<Vec<_>>()
+        );
     }
     journal
 }
@@ -162,9 +173,10 @@ fn each_try_is_recorded_once(step: &StepView, attempts: &[Attempt], written: &Li
     let mut unknown = 0;
     let mut exited: BTreeMap<i32, usize> = BTreeMap::new();
     for one in attempts {
-        match one.ending {
-            Ending::Exited { code } => *exited.entry(code).or_default() += 1,
-            _ => unknown += 1,
+        if let Ending::Exited { code } = one.ending {
+            *exited.entry(code).or_default() += 1;
+        } else {
+            unknown += 1;
         }
     }
     let known: usize = exited.values().sum();

@@ -347,10 +347,6 @@ impl Storm<'_> {
 }
 
 #[test]
-#[expect(
-    clippy::print_stdout,
-    reason = "how a failure is seen again, and what a success was worth"
-)]
 fn what_was_acknowledged_survives_any_kill_and_runs_one_at_a_time() {
     let enough = std::env::var("FAIRQ_CHAOS_KILLS").map_or(KILLS, |text| text.parse().unwrap());
     let seed = Chance::seed();
