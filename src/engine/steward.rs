@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::{Manner, Notice, Stages, With, spawn};
 use crate::ambient::Clock;
-use crate::crew::orphans;
+use crate::crew::{nursery, orphans};
 use crate::error::Result;
 use crate::event::{Event, Sink};
 use crate::model::{LostRun, RunnerId, ShardId, Span};
@@ -182,6 +182,7 @@ pub(super) fn start(
             if closing.seen() != open {
                 return;
             }
+            nursery::reap_adopted();
             let due = clock.monotonic().saturating_sub(renewed) >= third;
             if due {
                 renewed = clock.monotonic();

@@ -47,8 +47,8 @@ fn journal(sandbox: &Sandbox) -> Journal {
             _ => panic!("torn: {line}"),
         }
     }
-    for id in overlaps {
-        let said = sandbox.fairq(["show", &id]).text();
+    if let Some(id) = overlaps.first() {
+        let said = sandbox.fairq(["show", id]).text();
         let written: Vec<String> = lines(&sandbox.work("journal"));
         let of = format!(" {id} ");
         let written = written.iter().filter(|line| line.contains(&of));

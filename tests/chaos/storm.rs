@@ -19,7 +19,7 @@ use crate::chance::Chance;
 use crate::common::{Ran, Sandbox, until};
 
 /// How many processes are killed where nobody says otherwise.
-const KILLS: u64 = 60;
+const KILLS: u64 = 250;
 /// How many runners there are at a time.
 const RUNNERS: u64 = 3;
 /// Where steps come from.

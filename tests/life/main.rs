@@ -14,5 +14,6 @@ mod common;
 mod cancel;
 mod deadly;
 mod draining;
+mod given;
 mod retries;
 mod timeouts;
