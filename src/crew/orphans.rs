@@ -32,15 +32,33 @@ const LOOK: Duration = Duration::from_millis(10);
 /// Runners may do so at a time: the others wait for the first, and then there is nothing to do. Else
 /// one that has read the journal early could end the step of whoever runs it again by now. If the
 /// journal cannot be read there is nobody of whom we could be certain.
-pub fn end_of(journal: &Path, store: &Path, clock: &dyn Clock) {
+///
+/// In between `over` is told of each worker that had a step, of which and under which claim; if it
+/// says no, the journal stays.
+pub fn end_of(
+    journal: &Path,
+    store: &Path,
+    clock: &dyn Clock,
+    mut over: impl FnMut(u32, StepId, u32) -> bool,
+) {
     let Ok(lock) = File::open(journal) else {
         return;
     };
     let is_first = lock.lock().is_ok() && lock.metadata().is_ok_and(|now| now.nlink() > 0);
     if let (true, Ok(testament)) = (is_first, Testament::read(journal)) {
         end(&testament, store, clock);
+        let all = (0..)
+            .zip(&testament.slots)
+            .all(|(worker, slot)| match slot {
+                SlotState::Running { id, fence, .. } | SlotState::AboutToStart { id, fence } => {
+                    over(worker, *id, *fence)
+                }
+                SlotState::Idle | SlotState::Damaged => true,
+            });
         // If it stays, whoever comes next looks again.
-        fs::remove_file(journal).ok();
+        if all {
+            fs::remove_file(journal).ok();
+        }
     }
 }
 

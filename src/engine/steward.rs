@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::{Manner, Notice, Stages, With, spawn};
 use crate::ambient::Clock;
-use crate::crew::{nursery, orphans};
+use crate::crew::{capture, nursery, orphans};
 use crate::error::Result;
 use crate::event::{Event, Sink};
 use crate::model::{LostRun, RunnerId, ShardId, Span};
@@ -76,9 +76,18 @@ impl Steward {
     pub(super) fn recover(&self) -> BTreeSet<ShardId> {
         let dead = self.the_dead();
         for id in &dead {
-            let journal = presence::dir_of(&self.runners, *id).join("journal");
+            let dir = presence::dir_of(&self.runners, *id);
             // No step is given away while it runs.
-            orphans::end_of(&journal, &self.store, self.clock.as_ref());
+            let clock = self.clock.as_ref();
+            orphans::end_of(
+                &dir.join("journal"),
+                &self.store,
+                clock,
+                |worker, step, fence| {
+                    let found = capture::find(&self.store, &dir, worker, step, fence);
+                    self.claims.keep(*id, found).is_ok()
+                },
+            );
         }
         let mut touched = BTreeSet::new();
         let mut unread = false;

@@ -23,8 +23,8 @@ use std::collections::BTreeSet;
 
 use crate::error::Result;
 use crate::model::{
-    Band, Candidate, Claim, FairnessKey, LocalId, LostRun, NewStep, Released, RunnerId, Settled,
-    Settlement, ShardId, StepId, Stream, Timestamp,
+    Band, Candidate, Claim, FairnessKey, Found, LocalId, LostRun, NewStep, Released, RunnerId,
+    Settled, Settlement, ShardId, StepId, Stream, Timestamp,
 };
 use crate::stats::{Dispatch, Window};
 use crate::tally::{ShardTally, Tally};
@@ -204,6 +204,14 @@ pub trait Claims: Send + Sync {
     ///
     /// The shard could not be written; nothing was taken back.
     fn reclaim(&self, shard: ShardId, dead: RunnerId, now: Timestamp) -> Result<Vec<LostRun>>;
+
+    /// Keeps what was found of the output of a try that a dead runner still holds; of any other nothing
+    /// is kept. Done again, the last one counts. To be called before the step is taken back.
+    ///
+    /// # Errors
+    ///
+    /// The shard could not be written; nothing was kept.
+    fn keep(&self, dead: RunnerId, found: Found) -> Result<()>;
 
     /// Returns the running claims of this runner whose end somebody has asked for, with their
     /// fences.

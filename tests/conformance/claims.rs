@@ -3,10 +3,10 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use fairq::model::{
-    Band, Candidate, Ending, LocalId, LostRun, Need, NewStep, OnLost, Policy, Span, StepId,
-    StepState,
+    Band, Candidate, Captured, Ending, Found, LocalId, LostRun, Need, NewStep, OnLost, Policy,
+    Span, StepId, StepState, Stream,
 };
-use fairq::store::{Action, Attempt, Lease};
+use fairq::store::{Action, Attempt, Lease, Output};
 
 use super::{
     ONLY, Open, START, World, at, band, following, give_back, key, lease, lost_step, over, runner,
@@ -239,6 +239,38 @@ pub(crate) fn a_lost_try_is_recorded(open: Open) {
         };
         assert_eq!(world.store.attempts(id).unwrap(), [lost]);
     }
+}
+
+pub(crate) fn the_output_of_a_lost_try_is_kept_with_it(open: Open) {
+    let world = World::new(open, 1);
+    let id = world.put_one(step("a"));
+    world.claim(id, 1, at(LATER)).unwrap();
+    let found = |fence: u32, text: &str| Found {
+        id,
+        fence,
+        stdout: Captured::Inline(text.as_bytes().to_vec()),
+        stderr: Captured::Empty,
+    };
+    // Of another claim, or of another's, nothing is kept; of this the last.
+    for (by, fence, text) in [
+        (1, 1, "old"),
+        (1, 1, "new"),
+        (1, 2, "late"),
+        (2, 1, "other"),
+    ] {
+        world.store.keep(runner(by), found(fence, text)).unwrap();
+    }
+    world.store.reclaim(ONLY, runner(1), at(LATER)).unwrap();
+    world.store.keep(runner(1), found(1, "too late")).unwrap();
+    let kept = |fence, stream| match world.store.output(id, fence, stream).unwrap() {
+        Some(Output::Bytes(bytes)) => Some(String::from_utf8(bytes).unwrap()),
+        Some(Output::File(_)) | None => None,
+    };
+    assert_eq!(kept(1, Stream::Stdout).as_deref(), Some("new"));
+    assert_eq!(
+        (kept(1, Stream::Stderr), kept(2, Stream::Stdout)),
+        (None, None)
+    );
 }
 
 /// Else it would kill one runner after the other for ever.

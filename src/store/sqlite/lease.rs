@@ -3,14 +3,14 @@
 use super::SqliteStore;
 use super::links;
 use super::row::{self, EnvCache, SELECT_STEP, StepRow};
-use super::settle::{Try, end_running, record_try};
+use super::settle::{Try, end_running, keep_output, record_try};
 use super::stand::{self, Carried};
 use super::tx::Tx;
 use super::writer::Durability;
 use crate::error::Result;
 use crate::model::{
-    Candidate, Claim, Ending, LocalId, LostRun, OnLost, RunnerId, ShardId, StepId, StepState,
-    Timestamp,
+    Candidate, Claim, Ending, Found, LocalId, LostRun, OnLost, RunnerId, ShardId, StepId,
+    StepState, Timestamp,
 };
 use crate::store::{Claims, Lease};
 
@@ -63,6 +63,20 @@ impl Claims for SqliteStore {
                 })?
                 .collect()
         })
+    }
+
+    fn keep(&self, dead: RunnerId, found: Found) -> Result<()> {
+        self.shard(found.id.shard)?
+            .write(self.durability, move |tx| {
+                let id = found.id.local;
+                let held = tx
+                    .prepare("SELECT 1 FROM running WHERE id = ?1 AND runner = ?2 AND fence = ?3")?
+                    .exists((id.get(), dead.get(), found.fence))?;
+                if held {
+                    keep_output(tx, id, found.fence, [&found.stdout, &found.stderr])?;
+                }
+                Ok(())
+            })
     }
 
     fn reclaim(&self, shard: ShardId, dead: RunnerId, now: Timestamp) -> Result<Vec<LostRun>> {
