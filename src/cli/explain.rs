@@ -16,6 +16,7 @@ pub(super) use self::reasons::joined;
 use self::scene::{Live, Place, Scene};
 use super::render::{number, text};
 use super::select::no_such_step;
+use super::show::given_up;
 use super::step_json::StepJson;
 use super::words::{self, IdRange};
 use super::{Context, Done};
@@ -281,7 +282,10 @@ fn headline(context: &Context, step: &StepView) -> String {
         StepState::Delayed | StepState::Blocked | StepState::Limited | StepState::Held => {
             format!("{what} has not run, because")
         }
-        StepState::Succeeded | StepState::Failed => format!("{what} has {}", step.state),
+        StepState::Succeeded | StepState::Failed => match given_up(step) {
+            Some(why) => format!("{what} has {}: {why}", step.state),
+            None => format!("{what} has {}", step.state),
+        },
         StepState::Cancelled => format!("{what} was cancelled"),
     }
 }

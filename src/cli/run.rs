@@ -90,6 +90,9 @@ pub(super) struct RunArgs {
 static SIGNALS: AtomicUsize = AtomicUsize::new(0);
 
 pub(super) fn run(args: &RunArgs, context: &mut Context) -> Result<Done> {
+    // What we were left open by whoever started us is not for steps: a lock or a pipe that they
+    // inherit would outlive us. Closing it could let go of a lock that is meant to hold.
+    close_fds::set_fds_cloexec(3, &[]);
     let store = Arc::new(context.store(Mode::Serve)?);
     let runners = runners_dir(store.root());
     let runner = RunnerId::new(Dice::fresh().bits().cast_signed());

@@ -13,7 +13,7 @@ use super::step_json::StepJson;
 use super::words::{self, IdRange};
 use super::{Context, Done};
 use crate::error::{Error, ErrorKind, Result};
-use crate::model::{Backoff, OnLost, Policy, StepId, StepState, Timestamp};
+use crate::model::{Backoff, Ending, OnLost, Policy, StepId, StepState, Timestamp};
 use crate::store::{Attempt, Link, Read as _, StepView};
 
 /// So many dependents are named.
@@ -167,8 +167,24 @@ fn facts(context: &Context, step: &StepView) -> Vec<(&'static str, String)> {
     }
     if let Some(ending) = &step.ending {
         facts.push(("result", ending.to_string()));
+        if let Some(why) = given_up(step) {
+            facts.push(("why", why));
+        }
     }
     facts
+}
+
+/// Says why a step that is to be run again when its runner dies has failed by that all the same.
+pub(super) fn given_up(step: &StepView) -> Option<String> {
+    let is_lost = step.state == StepState::Failed && step.ending == Some(Ending::Lost);
+    (is_lost && step.policy.on_lost == OnLost::Retry).then(|| {
+        format!(
+            "{} runners in a row died while it ran, so it is not run again of itself; \
+             fairq retry {} does",
+            Policy::MAX_LOST,
+            step.id
+        )
+    })
 }
 
 /// Returns what the step waits for, and what waits for it.

@@ -26,10 +26,13 @@ use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
 
 use super::limit::Limit;
 use crate::error::{Context as _, ErrorKind, Result};
-use crate::model::{Captured, StepId, Stream};
+use crate::model::{Captured, Found, StepId, Stream};
 
 /// How many steps share a folder below `output/`.
 const STEPS_PER_FOLDER: i64 = 1_000;
+
+/// A stream of a lost try that is no longer than this is kept with its record.
+const FOUND_INLINE: u64 = 65_536;
 
 /// Returns what the names of a stream's files end with.
 const fn extension(stream: Stream) -> &'static str {
@@ -53,6 +56,35 @@ pub fn kept_path(id: StepId, fence: u32, stream: Stream) -> PathBuf {
         id.shard.letter(),
         extension(stream)
     ))
+}
+
+/// Takes out what a dead runner's worker has caught of a try that it was at when it died, and that
+/// nobody writes to any more. A small stream is returned, a large one becomes a file of the store.
+/// What cannot be read counts as nothing; called again it finds the same.
+pub fn find(store: &Path, runner_dir: &Path, worker: u32, id: StepId, fence: u32) -> Found {
+    let stream = |stream| {
+        let path = kept_path(id, fence, stream);
+        let (live, kept) = (live_path(runner_dir, worker, stream), store.join(&path));
+        // It may have been moved already, by the runner itself or by who began this before.
+        if let Ok(there) = fs::metadata(&kept) {
+            let size = there.len();
+            return Captured::File { path, size };
+        }
+        match fs::metadata(&live).map(|there| there.len()) {
+            Err(_) | Ok(0) => Captured::Empty,
+            Ok(1..=FOUND_INLINE) => fs::read(&live).map_or(Captured::Empty, Captured::Inline),
+            Ok(size) => match move_to(&live, &kept) {
+                Ok(()) => Captured::File { path, size },
+                Err(_) => Captured::Empty,
+            },
+        }
+    };
+    Found {
+        id,
+        fence,
+        stdout: stream(Stream::Stdout),
+        stderr: stream(Stream::Stderr),
+    }
 }
 
 /// The two files of one worker.
@@ -106,6 +138,19 @@ impl Capture {
     /// Returns the store's directory.
     pub fn store(&self) -> &Path {
         &self.store
+    }
+
+    /// Makes sure that nothing of an earlier step is in the files. Whatever is in them after the next
+    /// step's note in the journal is then certainly that step's.
+    ///
+    /// # Errors
+    ///
+    /// Unavailable: the files cannot be made anew.
+    pub(super) fn ready(&mut self) -> Result<()> {
+        let renew = if self.used { self.renew() } else { Ok(()) };
+        renew.or_fail(ErrorKind::Unavailable, || {
+            format!("cannot make {}", self.names.out.display())
+        })
     }
 
     /// Opens the files for a step: output, error.

@@ -29,6 +29,7 @@ use crate::model::{Claim, Command, Ending, Policy, Timestamp};
 
 use super::capture::Capture;
 use super::leftovers::Leftover;
+use super::nursery;
 use super::process::{Birth, as_pid, ticks_now};
 use super::program::{SHELL, Unresolved, resolve};
 use super::refusal;
@@ -190,7 +191,7 @@ impl<'claim> Recipe<'claim> {
             .stdout(out)
             .stderr(err);
         let after = ticks_now();
-        let spawned = command.spawn();
+        let spawned = nursery::bear(|| command.spawn());
         let before = ticks_now();
         Ok(spawned.map(|process| {
             capture.mark_used();
@@ -313,7 +314,9 @@ impl Child {
                     // The zombie itself counts as reached, and an error changes nothing.
                     self.ask_group();
                 }
-                process.wait().map_or(Ending::Lost, as_ending)
+                let ending = process.wait().map_or(Ending::Lost, as_ending);
+                nursery::forget(self.birth.pid);
+                ending
             }
             Leader::Reaped(ending) => ending.clone(),
         };

@@ -10,6 +10,7 @@ pub mod executor;
 pub mod journal;
 pub mod leftovers;
 mod limit;
+pub mod nursery;
 pub mod orphans;
 pub mod permit;
 pub mod process;

@@ -5,8 +5,9 @@
 //! may be a bystander's by now. A group is ended only if its leader is the very process that the
 //! journal knows, or, where the leader has gone, if a member's environment says which step it is.
 
-use std::fs;
+use std::fs::{self, File};
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -21,8 +22,45 @@ use crate::model::StepId;
 const GRACE: Duration = Duration::from_millis(500);
 /// How long the kernel may take to end what was killed.
 const KILLED: Duration = Duration::from_secs(2);
+/// How often a process is looked for that may just be starting.
+const LOOKS: u32 = 4;
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(10);
+
+/// Ends what the dead runner of this journal has left, once: when that is done the journal is removed.
+///
+/// Runners may do so at a time: the others wait for the first, and then there is nothing to do. Else
+/// one that has read the journal early could end the step of whoever runs it again by now. If the
+/// journal cannot be read there is nobody of whom we could be certain.
+///
+/// In between `over` is told of each worker that had a step, of which and under which claim; if it
+/// says no, the journal stays.
+pub fn end_of(
+    journal: &Path,
+    store: &Path,
+    clock: &dyn Clock,
+    mut over: impl FnMut(u32, StepId, u32) -> bool,
+) {
+    let Ok(lock) = File::open(journal) else {
+        return;
+    };
+    let is_first = lock.lock().is_ok() && lock.metadata().is_ok_and(|now| now.nlink() > 0);
+    if let (true, Ok(testament)) = (is_first, Testament::read(journal)) {
+        end(&testament, store, clock);
+        let all = (0..)
+            .zip(&testament.slots)
+            .all(|(worker, slot)| match slot {
+                SlotState::Running { id, fence, .. } | SlotState::AboutToStart { id, fence } => {
+                    over(worker, *id, *fence)
+                }
+                SlotState::Idle | SlotState::Damaged => true,
+            });
+        // If it stays, whoever comes next looks again.
+        if all {
+            fs::remove_file(journal).ok();
+        }
+    }
+}
 
 /// Returns the process groups that a dead runner of the store at `store` has left and that still
 /// live, as its journal tells.
@@ -35,12 +73,7 @@ pub fn left(testament: &Testament, store: &Path) -> Vec<u32> {
         // nobody of whom we could be certain.
         return Vec::new();
     }
-    let processes = all_processes();
-    testament
-        .slots
-        .iter()
-        .filter_map(|slot| group_of(slot, store, &processes))
-        .collect()
+    groups_of(&testament.slots, store)
 }
 
 /// Ends the process groups that a dead runner of the store at `store` has left, as its journal tells.
@@ -62,6 +95,28 @@ pub fn end(testament: &Testament, store: &Path, clock: &dyn Clock) -> usize {
         wait_until_gone(&left, patience, clock);
     }
     groups.len()
+}
+
+/// Returns the groups of the slots' steps that certainly are that.
+fn groups_of(slots: &[SlotState], store: &Path) -> Vec<u32> {
+    let mut groups = Vec::new();
+    let mut unseen: Vec<&SlotState> = slots.iter().collect();
+    for look in 0..LOOKS {
+        if look > 0 {
+            std::thread::park_timeout(LOOK);
+        }
+        let processes = all_processes();
+        unseen.retain(|slot| {
+            let group = group_of(slot, store, &processes);
+            groups.extend(group);
+            // A process that is about to become its program does not say yet who it is.
+            group.is_none() && matches!(slot, SlotState::AboutToStart { .. })
+        });
+        if unseen.is_empty() {
+            break;
+        }
+    }
+    groups
 }
 
 /// Returns the group of a slot's step, if it certainly is that.

@@ -62,6 +62,8 @@ impl Birth {
 pub(super) struct ProcessStat {
     /// Who it is.
     pub(super) identity: ProcessIdentity,
+    /// Its parent's number.
+    pub(super) parent: u32,
     /// Its process group.
     pub(super) group: u32,
     /// Its session.
@@ -83,11 +85,13 @@ impl ProcessStat {
             .ok()?
             .split_ascii_whitespace();
         let state = fields.next()?;
-        let group = fields.nth(1)?.parse().ok()?;
+        let parent = fields.next()?.parse().ok()?;
+        let group = fields.next()?.parse().ok()?;
         let session = fields.next()?.parse().ok()?;
         let start_ticks = fields.nth(15)?.parse().ok()?;
         Some(Self {
             identity: ProcessIdentity { pid, start_ticks },
+            parent,
             group,
             session,
             zombie: matches!(state, "Z" | "X" | "x"),
@@ -177,6 +181,7 @@ mod tests {
                     pid: 77,
                     start_ticks: 4242
                 },
+                parent: 1,
                 group: 70,
                 session: 60,
                 zombie: false,

@@ -130,6 +130,7 @@ impl ShellSeat {
                     .insert(Capture::create(store, runner, self.worker, *inline_max)?)
             }
         };
+        capture.ready()?;
         // Before and after: whoever finds us dead must know of a process that had just been started.
         journal.about_to_start(self.worker, claim.id, claim.fence)?;
         let started = clock.now();

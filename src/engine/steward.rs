@@ -8,8 +8,7 @@ use std::time::Duration;
 
 use super::{Manner, Notice, Stages, With, spawn};
 use crate::ambient::Clock;
-use crate::crew::journal::Testament;
-use crate::crew::orphans;
+use crate::crew::{capture, nursery, orphans};
 use crate::error::Result;
 use crate::event::{Event, Sink};
 use crate::model::{LostRun, RunnerId, ShardId, Span};
@@ -68,25 +67,32 @@ impl Steward {
         self.crowd.set(number(mine), number(alive.len()));
     }
 
-    /// Returns whether there is a runner with a folder and a lock that can be taken.
-    pub(super) fn sees_dead(&self) -> bool {
-        presence::all(&self.runners).is_ok_and(|all| {
-            all.into_iter().any(|id| {
-                id != self.runner
-                    && matches!(presence::standing(&self.runners, id), Ok(Standing::Dead))
-            })
-        })
-    }
-
     /// Takes back the steps of dead runners and removes what they left. Returns the shards where
     /// steps became due.
+    ///
+    /// Who is dead is asked once, before anything else: one that dies meanwhile is left to the next
+    /// time. It may still have claimed since we looked at a shard, and its steps' processes have not
+    /// been ended.
     pub(super) fn recover(&self) -> BTreeSet<ShardId> {
-        self.end_orphans();
+        let dead = self.the_dead();
+        for id in &dead {
+            let dir = presence::dir_of(&self.runners, *id);
+            // No step is given away while it runs.
+            let clock = self.clock.as_ref();
+            orphans::end_of(
+                &dir.join("journal"),
+                &self.store,
+                clock,
+                |worker, step, fence| {
+                    let found = capture::find(&self.store, &dir, worker, step, fence);
+                    self.claims.keep(*id, found).is_ok()
+                },
+            );
+        }
         let mut touched = BTreeSet::new();
         let mut unread = false;
-        let mut living = BTreeSet::new();
         for shard in ShardId::first(self.shards) {
-            match self.recover_shard(shard, &mut living) {
+            match self.recover_shard(shard, &dead) {
                 Ok(lost) => {
                     for run in lost {
                         touched.insert(shard);
@@ -105,60 +111,39 @@ impl Steward {
             }
         }
         if !unread {
-            self.bury(&living);
+            for id in dead {
+                // What stays is tried again by the next that looks.
+                drop(presence::bury(&self.runners, id));
+            }
+            for id in presence::all(&self.runners).unwrap_or_default() {
+                presence::bury_unborn(&self.runners, id);
+            }
         }
         touched
     }
 
-    /// Ends what steps of dead runners still run: no step is given away while it runs.
-    fn end_orphans(&self) {
-        for id in presence::all(&self.runners).unwrap_or_default() {
-            let dead = id != self.runner
-                && matches!(presence::standing(&self.runners, id), Ok(Standing::Dead));
-            if !dead {
-                continue;
-            }
-            let journal = presence::dir_of(&self.runners, id).join("journal");
-            if let Ok(testament) = Testament::read(&journal) {
-                orphans::end(&testament, &self.store, self.clock.as_ref());
-            }
-        }
+    /// Returns the runners that have a folder and a lock that can be taken.
+    fn the_dead(&self) -> BTreeSet<RunnerId> {
+        let mut all = presence::all(&self.runners).unwrap_or_default();
+        all.retain(|id| {
+            *id != self.runner
+                && matches!(presence::standing(&self.runners, *id), Ok(Standing::Dead))
+        });
+        all.into_iter().collect()
     }
 
-    fn recover_shard(
-        &self,
-        shard: ShardId,
-        living: &mut BTreeSet<RunnerId>,
-    ) -> Result<Vec<LostRun>> {
+    fn recover_shard(&self, shard: ShardId, dead: &BTreeSet<RunnerId>) -> Result<Vec<LostRun>> {
         let mut lost = Vec::new();
         for lease in self.claims.holders(shard)? {
-            if lease.runner == self.runner {
-                continue;
-            }
-            let dead = match presence::standing(&self.runners, lease.runner)? {
-                Standing::Dead => true,
-                Standing::Alive => false,
-                Standing::Unknown => lease.until < self.clock.now(),
-            };
-            if dead {
+            let is_dead = dead.contains(&lease.runner)
+                || (lease.runner != self.runner
+                    && lease.until < self.clock.now()
+                    && presence::standing(&self.runners, lease.runner)? == Standing::Unknown);
+            if is_dead {
                 lost.extend(self.claims.reclaim(shard, lease.runner, self.clock.now())?);
-            } else {
-                living.insert(lease.runner);
             }
         }
         Ok(lost)
-    }
-
-    fn bury(&self, living: &BTreeSet<RunnerId>) {
-        for id in presence::all(&self.runners).unwrap_or_default() {
-            let gone = id != self.runner
-                && !living.contains(&id)
-                && matches!(presence::standing(&self.runners, id), Ok(Standing::Dead));
-            if gone {
-                // What stays is tried again by the next that looks.
-                drop(presence::bury(&self.runners, id));
-            }
-        }
     }
 }
 
@@ -232,6 +217,7 @@ pub(super) fn start(
             if closing.seen() != open {
                 return;
             }
+            nursery::reap_adopted();
             let due = clock.monotonic().saturating_sub(renewed) >= third;
             if due {
                 renewed = clock.monotonic();
@@ -239,7 +225,7 @@ pub(super) fn start(
             }
             steward.count();
             // A lock that can be taken tells at once; a runner without one only by its leases.
-            if due || steward.sees_dead() {
+            if due || !steward.the_dead().is_empty() {
                 steward
                     .recover()
                     .into_iter()

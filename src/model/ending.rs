@@ -210,6 +210,19 @@ pub struct Released {
     pub weight: Weight,
 }
 
+/// What was found of the output of a try whose runner has died.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Which step.
+    pub id: StepId,
+    /// The claim under which it ran.
+    pub fence: u32,
+    /// What it wrote to its standard output.
+    pub stdout: Captured,
+    /// What it wrote to its standard error.
+    pub stderr: Captured,
+}
+
 /// A step that was taken back from a dead runner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LostRun {

@@ -18,7 +18,8 @@ pub use command::{Command, Environment};
 pub use duration::ParseSpanError;
 pub use durations::Durations;
 pub use ending::{
-    Captured, Ending, Finished, LostRun, Recorded, Released, Settled, Settlement, Stream, Verdict,
+    Captured, Ending, Finished, Found, LostRun, Recorded, Released, Settled, Settlement, Stream,
+    Verdict,
 };
 pub use id::{LocalId, ParseIdError, RunnerId, ShardId, StepId};
 pub use key::{Band, FairnessKey, ParseKeyError, Weight};

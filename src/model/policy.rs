@@ -14,7 +14,8 @@ use super::{Span, Timestamp};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnLost {
-    /// It is run again; the lost attempt is given back.
+    /// It is run again, the lost attempt given back; but so many in a row mean that it is the step that
+    /// kills its runners: then it ends as failed.
     #[default]
     Retry,
     /// It ends as failed.
@@ -193,6 +194,18 @@ impl Policy {
     pub const DEFAULT_GRACE: Span = Span::from_millis(5_000);
     /// The number of SIGTERM, which asks a step to end that names no other signal.
     pub const TERM: i32 = 15;
+    /// After so many lost runs in a row a step is not run again of itself.
+    pub const MAX_LOST: u32 = 3;
+
+    /// Returns what becomes of a step that was lost just now, after so many lost runs since anything
+    /// else became of it. Somebody who tries it again grants it as many runs as it had at first.
+    pub const fn after_loss(&self, lost_before: u32) -> OnLost {
+        let is_enough = (lost_before + 1).is_multiple_of(Self::MAX_LOST);
+        match self.on_lost {
+            OnLost::Retry if is_enough => OnLost::Fail,
+            OnLost::Retry | OnLost::Fail | OnLost::Hold => self.on_lost,
+        }
+    }
 }
 
 impl Default for Policy {

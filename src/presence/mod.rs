@@ -18,6 +18,10 @@ use crate::error::{Context as _, Error, ErrorKind, Result};
 use crate::model::{RunnerId, Timestamp};
 
 const LOCK: &str = "lock";
+/// What the lock is called until it is held.
+const UNBORN: &str = "lock.new";
+/// How often a runner makes its folder that is taken away as it does so.
+const MOST_BIRTHS: u32 = 8;
 
 /// What a runner says of itself, in its lock file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -61,26 +65,16 @@ impl Presence {
     pub fn enter(runners: &Path, id: RunnerId, card: &Card) -> Result<Self> {
         let dir = dir_of(runners, id);
         let failed = || format!("cannot make {}", dir.display());
-        fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(&dir)
-            .or_fail(ErrorKind::Unavailable, failed)?;
-        // Locked under another name first: a lock file that can be seen is always held or dead.
-        let unborn = dir.join("lock.new");
-        let mut lock = File::options()
-            .create(true)
-            .truncate(true)
-            .write(true)
-            .mode(0o600)
-            .open(&unborn)
-            .or_fail(ErrorKind::Unavailable, failed)?;
-        lock.try_lock()
-            .map_err(|error| Error::new(ErrorKind::Unavailable, failed()).caused_by(&error))?;
         let text = serde_json::to_string(card).or_fail(ErrorKind::Internal, failed)?;
-        lock.write_all(text.as_bytes())
-            .or_fail(ErrorKind::Unavailable, failed)?;
-        fs::rename(&unborn, dir.join(LOCK)).or_fail(ErrorKind::Unavailable, failed)?;
+        let mut made = Err(io::ErrorKind::NotFound.into());
+        for _ in 0..MOST_BIRTHS {
+            made = make(&dir, &text);
+            // Somebody took it for one whose runner died before it had a lock.
+            if !matches!(&made, Err(error) if error.kind() == io::ErrorKind::NotFound) {
+                break;
+            }
+        }
+        let lock = made.or_fail(ErrorKind::Unavailable, failed)?;
         Ok(Self {
             id,
             dir,
@@ -102,8 +96,41 @@ impl Presence {
 impl Drop for Presence {
     fn drop(&mut self) {
         // What cannot be removed is removed by the next runner that finds it dead.
-        drop(fs::remove_dir_all(&self.dir));
+        drop(remove(&self.dir));
     }
+}
+
+/// Makes a folder with a lock that is held and says this.
+fn make(dir: &Path, text: &str) -> io::Result<File> {
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(dir)?;
+    // Locked under another name first: a lock file that can be seen is always held or dead.
+    let unborn = dir.join(UNBORN);
+    let mut lock = File::options()
+        .create(true)
+        .truncate(true)
+        .write(true)
+        .mode(0o600)
+        .open(&unborn)?;
+    lock.lock()?;
+    lock.write_all(text.as_bytes())?;
+    fs::rename(&unborn, dir.join(LOCK))?;
+    Ok(lock)
+}
+
+/// Removes a runner's folder, its lock last: one that was removed in part is still that of a dead
+/// runner.
+fn remove(dir: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        if entry.file_name() != LOCK {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    fs::remove_file(dir.join(LOCK))?;
+    fs::remove_dir(dir)
 }
 
 /// Returns the folder of a runner.
@@ -196,7 +223,7 @@ pub fn card(runners: &Path, id: RunnerId) -> Option<Card> {
 /// `Unavailable` if it cannot be removed.
 pub fn bury(runners: &Path, id: RunnerId) -> Result<()> {
     let dir = dir_of(runners, id);
-    match fs::remove_dir_all(&dir) {
+    match remove(&dir) {
         Ok(()) => Ok(()),
         // Another runner was faster.
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -206,6 +233,22 @@ pub fn bury(runners: &Path, id: RunnerId) -> Result<()> {
         )
         .caused_by(&error)),
     }
+}
+
+/// Removes the folder of a runner that died before it had a lock, or in the moment in which its folder
+/// was removed. One that is just starting is left alone, or makes its folder anew.
+pub fn bury_unborn(runners: &Path, id: RunnerId) {
+    let dir = dir_of(runners, id);
+    let unborn = dir.join(UNBORN);
+    if let Ok(lock) = File::open(&unborn) {
+        if lock.try_lock().is_err() {
+            return;
+        }
+        // Under the lock: who waits for it sees that the name is gone.
+        fs::remove_file(&unborn).ok();
+    }
+    // Only an empty one goes.
+    fs::remove_dir(&dir).ok();
 }
 
 #[cfg(test)]
@@ -239,5 +282,35 @@ mod tests {
         bury(runners.path(), id).unwrap();
         bury(runners.path(), id).unwrap();
         assert_eq!(all(runners.path()).unwrap(), []);
+    }
+
+    #[test]
+    fn a_folder_whose_runner_never_had_a_lock_is_removed_and_no_other() {
+        let runners = tempfile::tempdir().unwrap();
+        let presence = Presence::enter(runners.path(), RunnerId::new(1), &card_of(42)).unwrap();
+        let [empty, unborn, starting] = [2, 3, 4].map(RunnerId::new);
+        for id in [empty, unborn, starting] {
+            fs::create_dir(dir_of(runners.path(), id)).unwrap();
+        }
+        let lock_of = |id| File::create(dir_of(runners.path(), id).join(UNBORN)).unwrap();
+        drop(lock_of(unborn));
+        let held = lock_of(starting);
+        held.lock().unwrap();
+        for id in all(runners.path()).unwrap() {
+            bury_unborn(runners.path(), id);
+        }
+        assert_eq!(all(runners.path()).unwrap(), [presence.id(), starting]);
+    }
+
+    /// Else it would be litter for ever: nobody knows of a folder without a lock whose it is.
+    #[test]
+    fn the_lock_goes_last() {
+        let runners = tempfile::tempdir().unwrap();
+        let id = RunnerId::new(1);
+        let presence = Presence::enter(runners.path(), id, &card_of(42)).unwrap();
+        // What cannot be removed like a file stops it half-way.
+        fs::create_dir(presence.dir().join("folder")).unwrap();
+        drop(presence);
+        assert_eq!(standing(runners.path(), id).unwrap(), Standing::Dead);
     }
 }

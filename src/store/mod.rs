@@ -23,8 +23,8 @@ use std::collections::BTreeSet;
 
 use crate::error::Result;
 use crate::model::{
-    Band, Candidate, Claim, FairnessKey, LocalId, LostRun, NewStep, Released, RunnerId, Settled,
-    Settlement, ShardId, StepId, Stream, Timestamp,
+    Band, Candidate, Claim, FairnessKey, Found, LocalId, LostRun, NewStep, Released, RunnerId,
+    Settled, Settlement, ShardId, StepId, Stream, Timestamp,
 };
 use crate::stats::{Dispatch, Window};
 use crate::tally::{ShardTally, Tally};
@@ -195,13 +195,23 @@ pub trait Claims: Send + Sync {
     fn holders(&self, shard: ShardId) -> Result<Vec<Lease>>;
 
     /// Takes back all steps of this shard that a dead runner holds, each as its policy says, and
-    /// records the lost tries. One whose end somebody has asked for is cancelled instead. The caller
+    /// records the lost tries. One that was lost too often fails ([`Policy::after_loss`]). One whose end somebody has asked for is cancelled instead. The caller
     /// knows that the runner is dead.
+    ///
+    /// [`Policy::after_loss`]: crate::model::Policy::after_loss
     ///
     /// # Errors
     ///
     /// The shard could not be written; nothing was taken back.
     fn reclaim(&self, shard: ShardId, dead: RunnerId, now: Timestamp) -> Result<Vec<LostRun>>;
+
+    /// Keeps what was found of the output of a try that a dead runner still holds; of any other nothing
+    /// is kept. Done again, the last one counts. To be called before the step is taken back.
+    ///
+    /// # Errors
+    ///
+    /// The shard could not be written; nothing was kept.
+    fn keep(&self, dead: RunnerId, found: Found) -> Result<()>;
 
     /// Returns the running claims of this runner whose end somebody has asked for, with their
     /// fences.

@@ -10,8 +10,8 @@ use super::{
 };
 use crate::error::Result;
 use crate::model::{
-    Band, Candidate, Claim, FairnessKey, LimitName, LocalId, LostRun, NewStep, Released, RunnerId,
-    Settled, Settlement, ShardId, StepId, StepState, Stream, Timestamp,
+    Band, Candidate, Claim, FairnessKey, Found, LimitName, LocalId, LostRun, NewStep, Released,
+    RunnerId, Settled, Settlement, ShardId, StepId, StepState, Stream, Timestamp,
 };
 use crate::stats::{Dispatch, Window};
 use crate::tally::{ShardTally, Tally};
@@ -283,6 +283,10 @@ impl Claims for Only {
 
     fn holders(&self, shard: ShardId) -> Result<Vec<Lease>> {
         self.store.holders(shard)
+    }
+
+    fn keep(&self, dead: RunnerId, found: Found) -> Result<()> {
+        self.store.keep(dead, found)
     }
 
     fn reclaim(&self, shard: ShardId, dead: RunnerId, now: Timestamp) -> Result<Vec<LostRun>> {

@@ -3,13 +3,14 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use fairq::model::{
-    Band, Candidate, Ending, LocalId, LostRun, NewStep, OnLost, Policy, Span, StepId, StepState,
+    Band, Candidate, Captured, Ending, Found, LocalId, LostRun, Need, NewStep, OnLost, Policy,
+    Span, StepId, StepState, Stream,
 };
-use fairq::store::{Attempt, Lease};
+use fairq::store::{Action, Attempt, Lease, Output};
 
 use super::{
-    ONLY, Open, START, World, at, band, give_back, key, lease, lost_step, over, runner, step,
-    success,
+    ONLY, Open, START, World, at, band, following, give_back, key, lease, lost_step, over, runner,
+    step, success,
 };
 
 const LATER: i64 = START.millis() + 5_000;
@@ -237,6 +238,83 @@ pub(crate) fn a_lost_try_is_recorded(open: Open) {
             ending: Ending::Lost,
         };
         assert_eq!(world.store.attempts(id).unwrap(), [lost]);
+    }
+}
+
+pub(crate) fn the_output_of_a_lost_try_is_kept_with_it(open: Open) {
+    let world = World::new(open, 1);
+    let id = world.put_one(step("a"));
+    world.claim(id, 1, at(LATER)).unwrap();
+    let found = |fence: u32, text: &str| Found {
+        id,
+        fence,
+        stdout: Captured::Inline(text.as_bytes().to_vec()),
+        stderr: Captured::Empty,
+    };
+    // Of another claim, or of another's, nothing is kept; of this the last.
+    for (by, fence, text) in [
+        (1, 1, "old"),
+        (1, 1, "new"),
+        (1, 2, "late"),
+        (2, 1, "other"),
+    ] {
+        world.store.keep(runner(by), found(fence, text)).unwrap();
+    }
+    world.store.reclaim(ONLY, runner(1), at(LATER)).unwrap();
+    world.store.keep(runner(1), found(1, "too late")).unwrap();
+    let kept = |fence, stream| match world.store.output(id, fence, stream).unwrap() {
+        Some(Output::Bytes(bytes)) => Some(String::from_utf8(bytes).unwrap()),
+        Some(Output::File(_)) | None => None,
+    };
+    assert_eq!(kept(1, Stream::Stdout).as_deref(), Some("new"));
+    assert_eq!(
+        (kept(1, Stream::Stderr), kept(2, Stream::Stdout)),
+        (None, None)
+    );
+}
+
+/// Else it would kill one runner after the other for ever.
+pub(crate) fn a_step_whose_runs_are_lost_in_a_row_fails(open: Open) {
+    let world = World::new(open, 2);
+    let id = world.put_one(step("a"));
+    let waits = following(step("b"), id, Need::Success);
+    let dependent = world.put_one(waits);
+    let mut time = LATER;
+    let mut lose = || {
+        time += 1;
+        world.claim(id, 1, at(time)).unwrap();
+        let lost = world.store.reclaim(id.shard, runner(1), at(time)).unwrap();
+        assert_eq!(lost.len(), 1);
+        lost[0].state
+    };
+    let [ready, failed] = [StepState::Ready, StepState::Failed];
+    assert_eq!([lose(), lose()], [ready; 2]);
+    // A run that ends in any other way begins the count anew.
+    let claim = world.claim(id, 2, at(LATER)).unwrap();
+    let interrupted = over(&claim, Ending::Interrupted, fairq::model::Verdict::GiveBack);
+    world.settle(interrupted);
+    assert_eq!([lose(), lose(), lose()], [ready, ready, failed]);
+    let view = world.view(id);
+    assert_eq!((view.attempt, view.ending), (1, Some(Ending::Lost)));
+    world.store.deliver(id.shard, at(LATER + 9)).unwrap();
+    assert_eq!(world.state(dependent), StepState::Cancelled);
+    // Who tries it again grants it as many.
+    let asked = world.store.steer(&[id], &Action::Retry, at(LATER)).unwrap();
+    assert_eq!(asked.len(), 1);
+    assert_eq!([lose(), lose(), lose()], [ready, ready, failed]);
+}
+
+pub(crate) fn a_step_that_waits_for_a_person_is_lost_as_often_as_they_like(open: Open) {
+    let world = World::new(open, 1);
+    let id = world.put_one(lost_step(OnLost::Hold));
+    for _ in 0..2 * Policy::MAX_LOST {
+        world.claim(id, 1, at(LATER)).unwrap();
+        world.store.reclaim(ONLY, runner(1), at(LATER)).unwrap();
+        assert_eq!(world.state(id), StepState::Held);
+        world
+            .store
+            .steer(&[id], &Action::Release, at(LATER))
+            .unwrap();
     }
 }
 

@@ -44,6 +44,9 @@ macro_rules! every_promise {
                     a_dead_runners_steps_go_where_their_policies_say
                     a_reclaim_touches_one_runner_on_one_shard
                     a_lost_try_is_recorded
+                    the_output_of_a_lost_try_is_kept_with_it
+                    a_step_whose_runs_are_lost_in_a_row_fails
+                    a_step_that_waits_for_a_person_is_lost_as_often_as_they_like
                     a_step_taken_back_keeps_its_place
                 }
                 settle {

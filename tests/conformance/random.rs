@@ -29,6 +29,8 @@ struct Line {
     fence: u32,
     runner: Option<RunnerId>,
     tries: Vec<u32>,
+    /// How many of them were lost since the last one that was not.
+    lost: u32,
 }
 
 impl Line {
@@ -87,6 +89,7 @@ impl Game {
                 fence: 0,
                 runner: None,
                 tries: Vec::new(),
+                lost: 0,
             });
         }
     }
@@ -175,6 +178,7 @@ impl Game {
             return;
         }
         line.tries.push(claim.fence);
+        line.lost = 0;
         if state == StepState::Ready {
             line.comes_back();
         } else {
@@ -196,7 +200,11 @@ impl Game {
                 continue;
             }
             line.tries.push(line.fence);
+            line.lost += 1;
             match line.asked.policy.on_lost {
+                OnLost::Retry if line.lost.is_multiple_of(Policy::MAX_LOST) => {
+                    line.stands(StepState::Failed, now);
+                }
                 OnLost::Retry => line.comes_back(),
                 OnLost::Fail => line.stands(StepState::Failed, now),
                 OnLost::Hold => line.stands(StepState::Held, line.created),

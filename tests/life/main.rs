@@ -12,6 +12,8 @@
 mod common;
 
 mod cancel;
+mod deadly;
 mod draining;
+mod given;
 mod retries;
 mod timeouts;

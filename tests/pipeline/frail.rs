@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 
 use fairq::error::{Error, ErrorKind, Result};
 use fairq::model::{
-    Band, Candidate, Claim, FairnessKey, LimitName, LocalId, LostRun, NewStep, Released, RunnerId,
-    Settled, Settlement, ShardId, StepId, Stream, Timestamp,
+    Band, Candidate, Claim, FairnessKey, Found, LimitName, LocalId, LostRun, NewStep, Released,
+    RunnerId, Settled, Settlement, ShardId, StepId, Stream, Timestamp,
 };
 use fairq::stats::{Dispatch, Window};
 use fairq::store::memory::MemoryStore;
@@ -166,6 +166,10 @@ impl Claims for Frail {
     fn holders(&self, shard: ShardId) -> Result<Vec<Lease>> {
         self.store.holders(shard)
     }
+    fn keep(&self, dead: RunnerId, found: Found) -> Result<()> {
+        self.store.keep(dead, found)
+    }
+
     fn reclaim(&self, shard: ShardId, dead: RunnerId, now: Timestamp) -> Result<Vec<LostRun>> {
         self.store.reclaim(shard, dead, now)
     }

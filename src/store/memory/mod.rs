@@ -18,8 +18,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::error::{Context as _, Error, ErrorKind, Result};
 use crate::model::{
-    Band, Candidate, Captured, Claim, FairnessKey, LimitName, LocalId, LostRun, NewStep, Released,
-    RunnerId, Settlement, ShardId, StepId, Stream, Timestamp,
+    Band, Candidate, Captured, Claim, FairnessKey, Found, LimitName, LocalId, LostRun, NewStep,
+    Released, RunnerId, Settlement, ShardId, StepId, Stream, Timestamp,
 };
 use crate::stats::{Dispatch, Window};
 use crate::tally::{ShardTally, Tally};
@@ -144,6 +144,10 @@ impl Claims for MemoryStore {
 
     fn holders(&self, shard: ShardId) -> Result<Vec<Lease>> {
         self.on(shard, |shard| shard.holders())
+    }
+
+    fn keep(&self, dead: RunnerId, found: Found) -> Result<()> {
+        self.on(found.id.shard, |shard| shard.keep(dead, found))
     }
 
     fn reclaim(&self, shard: ShardId, dead: RunnerId, now: Timestamp) -> Result<Vec<LostRun>> {

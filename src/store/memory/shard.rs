@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::index::Index;
 use super::step::{Heard, Over, Run, Stand, Step, Try};
 use crate::model::{
-    Band, Candidate, Captured, Claim, Ending, FairnessKey, Finished, LocalId, LostRun, NewStep,
+    Band, Candidate, Claim, Ending, FairnessKey, Finished, Found, LocalId, LostRun, NewStep,
     OnLost, Recorded, Released, RunnerId, Settled, Settlement, ShardId, StepId, StepState,
     Timestamp, Verdict,
 };
@@ -37,6 +37,8 @@ pub(super) struct Shard {
     pub(super) outbox: Vec<Letter>,
     /// The same on every shard.
     pub(super) pauses: Vec<Paused>,
+    /// What was found of tries that dead runners still hold.
+    found: BTreeMap<LocalId, Found>,
     next: i64,
     version: u64,
 }
@@ -49,6 +51,7 @@ impl Shard {
             index: Index::default(),
             outbox: Vec::new(),
             pauses: Vec::new(),
+            found: BTreeMap::new(),
             next: 1,
             version: 0,
         }
@@ -303,8 +306,22 @@ impl Shard {
             .collect()
     }
 
+    pub(super) fn keep(&mut self, dead: RunnerId, found: Found) {
+        let step = self.steps.get(&found.id.local);
+        let held = step.is_some_and(|step| {
+            step.fence == found.fence && step.run().is_some_and(|run| run.runner == dead)
+        });
+        if held {
+            self.found.insert(found.id.local, found);
+        }
+    }
+
     pub(super) fn reclaim(&mut self, dead: RunnerId, now: Timestamp) -> Vec<LostRun> {
+        let mut kept = std::mem::take(&mut self.found);
         let lost = |(id, step, run): (LocalId, &Step, Run)| {
+            let found = kept.remove(&id).filter(|found| found.fence == step.fence);
+            let (stdout, stderr) =
+                found.map_or_else(Default::default, |found| (found.stdout, found.stderr));
             let finished = Finished {
                 id: StepId::new(self.id, id),
                 runner: run.runner,
@@ -315,13 +332,18 @@ impl Shard {
                 ended: now,
                 // A claim does not say which worker it is for; nobody is left who knows.
                 worker: 0,
-                stdout: Captured::Empty,
-                stderr: Captured::Empty,
+                stdout,
+                stderr,
             };
-            (finished, run, step.asked.policy.on_lost)
+            (
+                finished,
+                run,
+                step.asked.policy.after_loss(step.lost_in_a_row()),
+            )
         };
         let runs = self.runs().filter(|(_, _, run)| run.runner == dead);
         let lost: Vec<(Finished, Run, OnLost)> = runs.map(lost).collect();
+        self.found = kept;
         lost.iter()
             .map(|(finished, run, on_lost)| LostRun {
                 id: finished.id,

@@ -150,6 +150,13 @@ impl Step {
         }
     }
 
+    /// Returns how many of its runs were lost since anything else became of one.
+    pub(super) fn lost_in_a_row(&self) -> u32 {
+        let tries = self.tries.iter().rev();
+        let lost = tries.take_while(|one| one.attempt.ending == Ending::Lost);
+        u32::try_from(lost.count()).unwrap_or(u32::MAX - 1)
+    }
+
     pub(super) fn has_limits(&self) -> bool {
         !self.asked.policy.limits.is_empty()
     }

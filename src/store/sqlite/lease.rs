@@ -3,14 +3,14 @@
 use super::SqliteStore;
 use super::links;
 use super::row::{self, EnvCache, SELECT_STEP, StepRow};
-use super::settle::{Try, end_running, record_try};
+use super::settle::{Try, end_running, keep_output, record_try};
 use super::stand::{self, Carried};
 use super::tx::Tx;
 use super::writer::Durability;
 use crate::error::Result;
 use crate::model::{
-    Candidate, Claim, Ending, LocalId, LostRun, OnLost, RunnerId, ShardId, StepId, StepState,
-    Timestamp,
+    Candidate, Claim, Ending, Found, LocalId, LostRun, OnLost, RunnerId, ShardId, StepId,
+    StepState, Timestamp,
 };
 use crate::store::{Claims, Lease};
 
@@ -63,6 +63,20 @@ impl Claims for SqliteStore {
                 })?
                 .collect()
         })
+    }
+
+    fn keep(&self, dead: RunnerId, found: Found) -> Result<()> {
+        self.shard(found.id.shard)?
+            .write(self.durability, move |tx| {
+                let id = found.id.local;
+                let held = tx
+                    .prepare("SELECT 1 FROM running WHERE id = ?1 AND runner = ?2 AND fence = ?3")?
+                    .exists((id.get(), dead.get(), found.fence))?;
+                if held {
+                    keep_output(tx, id, found.fence, [&found.stdout, &found.stderr])?;
+                }
+                Ok(())
+            })
     }
 
     fn reclaim(&self, shard: ShardId, dead: RunnerId, now: Timestamp) -> Result<Vec<LostRun>> {
@@ -148,6 +162,16 @@ fn step(tx: &Tx<'_>, id: LocalId) -> rusqlite::Result<StepRow> {
         .query_row([id.get()], |row| StepRow::read(row, 0))
 }
 
+/// Returns how many runs of a step were lost since anything else became of one.
+fn lost_in_a_row(tx: &Tx<'_>, id: LocalId) -> rusqlite::Result<u32> {
+    let (lost, ..) = row::ending_columns(&Ending::Lost);
+    tx.prepare(
+        "SELECT count(*) FROM attempts WHERE id = ?1 AND fence >
+           (SELECT coalesce(max(fence), 0) FROM attempts WHERE id = ?1 AND ending <> ?2)",
+    )?
+    .query_row((id.get(), lost), |row| row.get(0))
+}
+
 /// Takes one step back from a dead runner as its policy says.
 fn take_back(
     tx: &Tx<'_>,
@@ -170,7 +194,8 @@ fn take_back(
         ended: now,
         ending: &Ending::Lost,
     };
-    let over = match step.policy.on_lost {
+    let on_lost = step.policy.after_loss(lost_in_a_row(tx, id)?);
+    let over = match on_lost {
         _ if held.wish => Some(StepState::Cancelled),
         OnLost::Fail => Some(StepState::Failed),
         OnLost::Retry | OnLost::Hold => None,
@@ -186,7 +211,7 @@ fn take_back(
         fence,
         ..Carried::of(id, &step, held.since)
     };
-    if step.policy.on_lost == OnLost::Hold {
+    if on_lost == OnLost::Hold {
         let attempt = held.attempt;
         stand::put_held(tx, &Carried { attempt, ..back }, now)?;
         return Ok(StepState::Held);

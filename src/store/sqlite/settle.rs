@@ -11,8 +11,8 @@ use super::row::{self, SELECT_STEP, StepRow};
 use super::stand::{self, Carried};
 use super::tx::{Counter, Tx};
 use crate::model::{
-    Captured, Ending, Finished, LocalId, Recorded, RunnerId, Settled, Settlement, ShardId,
-    StepState, Timestamp, Verdict,
+    Captured, Ending, LocalId, Recorded, RunnerId, Settled, Settlement, ShardId, StepState,
+    Timestamp, Verdict,
 };
 use crate::store::{AfterSettle, Settle};
 
@@ -168,7 +168,7 @@ fn settle(tx: &Tx<'_>, settlement: &Settlement) -> rusqlite::Result<Settled> {
         Verdict::Retry { .. } | Verdict::GiveBack => None,
     };
     record_try(tx, &one, over)?;
-    keep_output(tx, finished)?;
+    keep_output(tx, id, finished.fence, [&finished.stdout, &finished.stderr])?;
     let mut recorded = Recorded {
         state: StepState::Ready,
         released: Vec::new(),
@@ -222,25 +222,24 @@ fn put_back(
     stand::put(tx, &step, 0, now)
 }
 
-fn keep_output(tx: &Tx<'_>, finished: &Finished) -> rusqlite::Result<()> {
-    for (stream, captured) in [(0, &finished.stdout), (1, &finished.stderr)] {
+/// Keeps what a try wrote to its output and to its error.
+pub(super) fn keep_output(
+    tx: &Tx<'_>,
+    id: LocalId,
+    fence: u32,
+    streams: [&Captured; 2],
+) -> rusqlite::Result<()> {
+    for (stream, captured) in (0..).zip(streams) {
         let (bytes, path, size) = match captured {
             Captured::Empty => continue,
             Captured::Inline(bytes) => (Some(bytes.as_slice()), None, bytes.len() as u64),
             Captured::File { path, size } => (None, Some(path.as_os_str().as_bytes()), *size),
         };
         tx.prepare(
-            "INSERT INTO output(id, fence, stream, bytes, path, size)
+            "INSERT OR REPLACE INTO output(id, fence, stream, bytes, path, size)
              VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
         )?
-        .execute((
-            finished.id.local.get(),
-            finished.fence,
-            stream,
-            bytes,
-            path,
-            size.cast_signed(),
-        ))?;
+        .execute((id.get(), fence, stream, bytes, path, size.cast_signed()))?;
     }
     Ok(())
 }

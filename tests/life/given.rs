@@ -1,0 +1,90 @@
+//! What a runner is given by whoever starts it, and what of that reaches steps.
+
+use std::process::Stdio;
+
+use nix::sys::signal::Signal;
+
+use crate::common::{Ran, Sandbox, lines, until};
+
+/// A lock or a pipe that a step inherits would outlive its runner.
+#[test]
+fn no_descriptor_of_the_runners_parent_reaches_a_step() {
+    let sandbox = Sandbox::with_shards(1);
+    sandbox.enqueue(["ls -l /proc/self/fd >seen"]);
+    let mut shell = sandbox.program("sh");
+    let line = "exec 7>>given 9<.; \"$FAIRQ\" run --drain -j1 -q; ls -l /proc/self/fd >kept";
+    Ran::of(shell.args(["-c", line])).expect(0);
+    let holds = |file: &str, what: &str| {
+        let open = lines(&sandbox.work(file));
+        open.iter().filter(|line| line.contains(what)).count()
+    };
+    assert_eq!((holds("kept", "given"), holds("seen", "given")), (1, 0));
+    // The three streams, and what `ls` itself has open.
+    assert_eq!(
+        holds("seen", " -> "),
+        4,
+        "{:#?}",
+        lines(&sandbox.work("seen"))
+    );
+}
+
+/// In a container the runner is often process 1, to whom everybody is left whose parent has died.
+#[test]
+fn a_runner_that_is_process_1_reaps_what_is_left_to_it() {
+    let sandbox = Sandbox::with_shards(1);
+    let apart = [
+        "--user",
+        "--map-root-user",
+        "--pid",
+        "--fork",
+        "--mount-proc",
+    ];
+    let mut probe = sandbox.program("unshare");
+    let can = probe.args(apart).arg("true").stderr(Stdio::null()).status();
+    if !can.is_ok_and(|status| status.success()) {
+        println!("left out: no process can be put into a namespace of its own here");
+        return;
+    }
+    // Each leaves one behind that ends by itself, and one that is ended.
+    let line = "(setsid sh -c 'echo >>orphan-$FAIRQ_ID' &); \
+        until [ -e orphan-$FAIRQ_ID ]; do sleep 0.01; done; (sleep 1000 &); exit 3"
+        .to_owned();
+    let count = 40;
+    sandbox.enqueue_lines(&[], &vec![line; count]);
+    let mut runner = sandbox.program("unshare");
+    runner
+        .args(apart)
+        .arg("--kill-child")
+        .args(["sh", "-c", "exec \"$FAIRQ\" run -j4 -q"]);
+    let mut runner = runner.spawn().unwrap();
+    until("all have ended", || sandbox.count("failed") == count as u64);
+    let first = children(runner.id());
+    assert_eq!(first.len(), 1, "{first:?}");
+    until("all are reaped", || children(first[0]).is_empty());
+    nix::sys::signal::kill(pid(first[0]), Signal::SIGTERM).unwrap();
+    assert!(runner.wait().unwrap().success());
+    // Nobody took the ending of a step away from whoever waited for it.
+    for step in sandbox.json(["status", "--limit", "0"])["steps"]
+        .as_array()
+        .unwrap()
+    {
+        assert_eq!(step["ending"]["code"], 3, "{step:#}");
+    }
+}
+
+fn pid(number: u32) -> nix::unistd::Pid {
+    nix::unistd::Pid::from_raw(number.cast_signed())
+}
+
+/// Returns the children of a process, zombies too.
+fn children(parent: u32) -> Vec<u32> {
+    let mark = format!("\nPPid:\t{parent}\n");
+    std::fs::read_dir("/proc")
+        .unwrap()
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .filter(|pid| {
+            std::fs::read_to_string(format!("/proc/{pid}/status"))
+                .is_ok_and(|status| status.contains(&mark))
+        })
+        .collect()
+}
