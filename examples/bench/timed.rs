@@ -16,8 +16,8 @@ use fairq::crew::executor::{Executor, Process, Ran, Seat};
 use fairq::error::Result;
 use fairq::event::{Event, Sink};
 use fairq::model::{
-    Band, Candidate, Claim, FairnessKey, LimitName, LocalId, LostRun, NewStep, Released, RunnerId,
-    Settlement, ShardId, StepId, Stream, Timestamp,
+    Band, Candidate, Claim, FairnessKey, Found, LimitName, LocalId, LostRun, NewStep, Released,
+    RunnerId, Settlement, ShardId, StepId, Stream, Timestamp,
 };
 use fairq::stats::{Dispatch, Window};
 use fairq::store::{
@@ -242,6 +242,10 @@ impl Claims for Timed {
 
     fn reclaim(&self, shard: ShardId, dead: RunnerId, now: Timestamp) -> Result<Vec<LostRun>> {
         self.store.reclaim(shard, dead, now)
+    }
+
+    fn keep(&self, dead: RunnerId, found: Found) -> Result<()> {
+        self.store.keep(dead, found)
     }
 
     fn wishes(&self, shard: ShardId, runner: RunnerId) -> Result<Vec<(LocalId, u32)>> {
