@@ -148,6 +148,7 @@ impl Job {
         clock: &Arc<dyn Clock>,
         is_over: impl Fn(&Engine) -> fairq::error::Result<bool>,
     ) -> Any<Done> {
+        let store = Arc::clone(&self.store);
         let before = proc::spent(std::process::id())?;
         let began = clock.monotonic();
         let engine = self.start(clock)?;
@@ -161,9 +162,19 @@ impl Job {
         let took = clock.monotonic() - began;
         let after = proc::spent(std::process::id())?;
         let mut done = stop(&engine)?;
+        drop(engine);
+        wait_until_alone(&store);
         done.took = took;
         done.spent = proc::between(&before, &after);
         Ok(done)
+    }
+}
+
+/// Waits until nobody else has the store: whoever wrote the last outcome may be about to let it go. It
+/// is to be closed by us, for a writer cannot wait for its own end.
+pub(crate) fn wait_until_alone<S: ?Sized>(store: &Arc<S>) {
+    while Arc::strong_count(store) > 1 {
+        std::thread::yield_now();
     }
 }
 

@@ -19,7 +19,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 
-use super::engine::{Job, Nothing, stop};
+use super::engine::{Job, Nothing, stop, wait_until_alone};
 use super::kit::{Any, FAIRQ, Kit, RUNNER, named};
 use super::proc;
 
@@ -90,6 +90,8 @@ pub(crate) fn main() -> Any<()> {
         engine.notice().wait(seen, Duration::from_millis(100));
     }
     let done = stop(&engine)?;
+    drop(engine);
+    wait_until_alone(&store);
     shell.close();
     drop(presence);
     let told = Told {
