@@ -40,8 +40,7 @@ const HOLD: &str = "
            1 + max((SELECT coalesce(max(fence), 0) FROM attempts a WHERE a.id = s.id),
                    (SELECT coalesce(max(fence), 0) FROM output o WHERE o.id = s.id))
       FROM steps s
-     WHERE NOT EXISTS (SELECT 1 FROM ready r WHERE r.band = s.band AND r.key = s.key AND r.id = s.id)
-       AND s.id NOT IN (SELECT id FROM ready) AND s.id NOT IN (SELECT id FROM delayed)
+     WHERE s.id NOT IN (SELECT id FROM ready) AND s.id NOT IN (SELECT id FROM delayed)
        AND s.id NOT IN (SELECT id FROM blocked) AND s.id NOT IN (SELECT id FROM limited)
        AND s.id NOT IN (SELECT id FROM held) AND s.id NOT IN (SELECT id FROM running)
        AND s.id NOT IN (SELECT id FROM done)
