@@ -107,3 +107,27 @@ fn a_step_that_is_over_has_nobody_to_end() {
     child.kill().unwrap();
     child.wait().unwrap();
 }
+
+/// Whoever else has read it would end the step of the one that runs it again by then.
+#[test]
+fn a_journal_is_acted_on_once_and_again_only_if_that_was_not_the_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("journal");
+    let journal = Journal::create(&path).unwrap();
+    let mut child = step("c1");
+    journal.running(3, id("c1"), 7, birth(&child)).unwrap();
+    let end_of = |answer: bool| {
+        let mut told = Vec::new();
+        let clock = SystemClock::new();
+        orphans::end_of(&path, Path::new(STORE), &clock, |worker, step, fence| {
+            told.push((worker, step, fence));
+            answer
+        });
+        told
+    };
+    let all = [(3, id("c1"), 7)];
+    assert_eq!(end_of(false), all);
+    assert!(!child.wait().unwrap().success());
+    assert_eq!(end_of(true), all);
+    assert_eq!(end_of(true), []);
+}

@@ -28,6 +28,18 @@ fn no_descriptor_of_the_runners_parent_reaches_a_step() {
     );
 }
 
+/// Whatever each step costs in descriptors is given back.
+#[test]
+fn few_descriptors_are_enough_for_many_steps() {
+    let sandbox = Sandbox::with_shards(2);
+    let count = 300;
+    sandbox.enqueue_lines(&[], &vec!["echo out; echo err >&2".to_owned(); count]);
+    let mut shell = sandbox.program("sh");
+    let line = "ulimit -n 80; exec \"$FAIRQ\" run --drain -j8 -q";
+    Ran::of(shell.args(["-c", line])).expect(0);
+    assert_eq!(sandbox.count("succeeded"), count as u64);
+}
+
 /// In a container the runner is often process 1, to whom everybody is left whose parent has died.
 #[test]
 fn a_runner_that_is_process_1_reaps_what_is_left_to_it() {
