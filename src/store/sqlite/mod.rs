@@ -21,6 +21,7 @@ mod limits;
 mod links;
 mod list;
 mod migrate;
+mod outbox;
 mod pauses;
 #[cfg(test)]
 mod plans;
@@ -242,7 +243,7 @@ impl Drop for SqliteStore {
 
 impl Release for SqliteStore {
     fn deliver(&self, from: ShardId, now: Timestamp) -> Result<Vec<Released>> {
-        links::deliver(self, from, now)
+        outbox::deliver(self, from, now)
     }
 
     fn grant(&self, now: Timestamp) -> Result<Vec<Released>> {
@@ -250,7 +251,7 @@ impl Release for SqliteStore {
     }
 
     fn mend(&self, now: Timestamp) -> Result<Vec<Released>> {
-        links::mend(self, now)
+        outbox::mend(self, now)
     }
 }
 

@@ -8,6 +8,7 @@ use super::SqliteStore;
 use super::edit;
 use super::limits;
 use super::links::{self, End};
+use super::outbox;
 use super::pauses;
 use super::retry;
 use super::row;
@@ -140,6 +141,6 @@ pub(super) fn reopen(tx: &Tx<'_>, id: LocalId, state: StepState) -> rusqlite::Re
         .prepare("DELETE FROM done WHERE id = ?1 RETURNING fence")?
         .query_row([id.get()], |row| row.get(0))?;
     tx.count(Counter::of_end(state), -1);
-    links::untell(tx, id)?;
+    outbox::untell(tx, id)?;
     Ok(fence)
 }

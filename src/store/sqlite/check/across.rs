@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::model::{LocalId, ShardId, StepId, StepState};
 use crate::store::sqlite::shard::Shard;
 use crate::store::sqlite::writer::Durability;
-use crate::store::sqlite::{SqliteStore, links, pauses, read, row};
+use crate::store::sqlite::{SqliteStore, outbox, pauses, read, row};
 
 const MENDS: &str = "the next runner sets it right, or fairq doctor --repair";
 
@@ -61,7 +61,7 @@ fn letters(shard: &Shard) -> Result<Option<Finding>> {
 /// Finds steps that wait for steps of other shards which will never tell them.
 fn waiting(store: &SqliteStore, shard: &Shard, readable: &[ShardId]) -> Result<Option<Finding>> {
     let mut stuck = BTreeSet::new();
-    for open in shard.read(|connection| links::open_edges(connection, shard.id()))? {
+    for open in shard.read(|connection| outbox::open_edges(connection, shard.id()))? {
         if !readable.contains(&open.parent.shard) {
             continue;
         }
@@ -103,7 +103,7 @@ fn tells(
 }
 
 /// Returns whether an edge is open still.
-fn is_open(connection: &rusqlite::Connection, open: links::Open) -> rusqlite::Result<bool> {
+fn is_open(connection: &rusqlite::Connection, open: outbox::Open) -> rusqlite::Result<bool> {
     let parent = (open.parent.shard.number(), open.parent.local.get());
     connection
         .prepare_cached(
