@@ -318,3 +318,27 @@ fn a_pause_that_is_on_some_shards_only_is_completed_by_the_same_command() {
     assert!(world.store.resume(&all).unwrap());
     assert!(world.claim(ids[0]).is_some() && world.claim(ids[1]).is_some());
 }
+
+/// Whoever is told of an outcome may be the last who knows the store, and is told by its writer.
+#[test]
+fn a_store_may_be_closed_by_its_own_writer() {
+    let root = tempfile::tempdir().unwrap();
+    drop(open(root.path()));
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let served = SqliteStore::open(root.path(), Mode::Serve, Durability::Normal, &clock);
+    let store = Arc::new(served.unwrap().unwrap());
+    let (alone, is_alone) = channel::<()>();
+    let (closed, is_closed) = channel();
+    let last = Arc::clone(&store);
+    let after = Box::new(move |_| {
+        is_alone.recv().unwrap();
+        drop(last);
+        closed.send(()).unwrap();
+    });
+    store.settle(ShardId::new(0).unwrap(), Arc::new([]), after);
+    drop(store);
+    alone.send(()).unwrap();
+    is_closed
+        .recv()
+        .expect("the store was closed without a panic");
+}

@@ -200,7 +200,11 @@ impl Drop for Writer {
     fn drop(&mut self) {
         self.shared.lock().closed = true;
         self.shared.arrived.notify_one();
-        if let Some(thread) = self.thread.take() {
+        // The last owner may be the writer's own thread, by way of what it calls after a write: it then
+        // ends by itself, and waiting for itself would never end.
+        if let Some(thread) = self.thread.take()
+            && thread.thread().id() != std::thread::current().id()
+        {
             // A writer that panicked has said so; there is nothing left to wait for.
             drop(thread.join());
         }
