@@ -10,9 +10,12 @@
 mod common;
 #[path = "../common/page.rs"]
 mod page;
+#[path = "../conformance/seeds.rs"]
+mod seeds;
 
 mod flows;
 mod following;
+mod hostile;
 mod kit;
 mod many;
 mod members;

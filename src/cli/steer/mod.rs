@@ -54,7 +54,9 @@ fn steer(
 /// become free, whether or not a runner is there to do so.
 fn follow_up(context: &mut Context, store: &SqliteStore, ids: &[StepId]) {
     let now = context.clock.now();
-    let shards = shards_of(ids);
+    let mut shards = shards_of(ids);
+    // Ids of shards that there are not have been answered already.
+    shards.retain(|shard| shard.number() < store.shard_count());
     let told = shards
         .iter()
         .try_for_each(|shard| store.deliver(*shard, now).map(drop))
