@@ -11,6 +11,7 @@ pub(crate) mod limits;
 pub(crate) mod links;
 pub(crate) mod pauses;
 mod promises;
+pub(crate) mod races;
 pub(crate) mod random;
 pub(crate) mod read;
 mod seeds;

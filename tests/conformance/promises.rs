@@ -174,6 +174,10 @@ macro_rules! every_promise {
                     what_was_known_of_a_forgotten_parent_holds
                     the_unique_key_of_what_is_forgotten_is_free
                 }
+                races {
+                    a_retry_and_a_cancel_at_once_have_an_order
+                    a_limit_holds_while_runners_die_and_come_back
+                }
                 random {
                     any_history_leaves_what_a_plain_list_would
                 }
