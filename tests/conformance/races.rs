@@ -29,7 +29,7 @@ pub(crate) fn a_retry_and_a_cancel_at_once_have_an_order(open: Open) {
                 assert_eq!(state, StepState::Cancelled);
                 StepState::Ready
             }
-            other => {
+            other @ (Steered::Done { .. } | Steered::Asked { .. } | Steered::Missing) => {
                 let (from, to) = (StepState::Ready, StepState::Cancelled);
                 assert_eq!(other, Steered::Done { from, to });
                 StepState::Cancelled
