@@ -94,6 +94,21 @@ fn an_option_never_swallows_the_command() {
     assert_eq!(sandbox.count("ready") + sandbox.count("blocked"), 2);
 }
 
+/// A second id without a comma would be run as a program.
+#[test]
+fn an_id_is_no_command() {
+    let sandbox = Sandbox::with_shards(1);
+    sandbox.enqueue(["true"]);
+    for command in [&["a2", "true"][..], &["a2-a5", "true"], &["a2"]] {
+        let args = [&["enqueue", "--after", "a1"], command].concat();
+        let ran = sandbox.fairq(&args).expect(2);
+        assert!(ran.err.contains("joined by commas"), "{}", ran.err);
+    }
+    // Without the option there is nothing that could be meant but a program.
+    sandbox.enqueue(["a2", "true"]);
+    assert_eq!(sandbox.count("ready"), 2);
+}
+
 #[test]
 fn a_parent_that_is_not_there_is_no_such_step() {
     let sandbox = Sandbox::with_shards(1);

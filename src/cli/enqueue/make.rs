@@ -1,6 +1,7 @@
 //! Makes steps of what is said of them: fills in what is not said, and refuses what cannot be meant.
 
 use std::cell::RefCell;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -55,7 +56,31 @@ impl<'m> Maker<'m> {
     /// `Usage` for what cannot be meant, `NotFound` for a parent that is not there.
     pub(super) fn make(&self, said: &Said, command: Command) -> Result<NewStep> {
         let (after, key_of_first) = self.stored_parents(said)?;
+        if !after.is_empty() {
+            self.refuse_id(&command)?;
+        }
         self.make_after(said, command, after, key_of_first)
+    }
+
+    /// Refuses a command that is the next id of a list without commas: `--after a1 b2 true`.
+    fn refuse_id(&self, command: &Command) -> Result<()> {
+        let first = match command {
+            Command::Shell(line) => Some(line),
+            Command::Argv(words) => words.first(),
+        };
+        let Some(word) = first.and_then(|word| word.to_str()) else {
+            return Ok(());
+        };
+        let is_program = |word: &str| {
+            let path = self.context.around.vars.get(OsStr::new("PATH"));
+            path.is_some_and(|path| std::env::split_paths(path).any(|dir| dir.join(word).is_file()))
+        };
+        if words::ids(word).is_err() || is_program(word) {
+            return Ok(());
+        }
+        Err(usage(format!("{word} is a step, not a program")).hint(
+            "ids are joined by commas (--after a1,b2), or the option is repeated; nothing was stored",
+        ))
     }
 
     /// Makes a step that waits for these, of which the first has this key.
