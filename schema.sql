@@ -94,6 +94,9 @@ CREATE TABLE delayed(
   fence   INTEGER NOT NULL
 ) STRICT;
 CREATE INDEX delayed_by_due ON delayed(due, id);
+-- Those that were tried before: a drain waits for them, and asks how many there are whenever a worker
+-- falls idle. A million that are only delayed must not be walked for that.
+CREATE INDEX retrying ON delayed(attempt) WHERE attempt > 0;
 
 -- Waits for a person.
 CREATE TABLE held(

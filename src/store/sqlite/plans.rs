@@ -67,6 +67,30 @@ fn the_next_due_time_is_the_first_entry_of_its_index() {
     );
 }
 
+/// A drain asks this whenever a worker falls idle.
+#[test]
+fn what_is_to_be_tried_again_is_counted_by_its_index() {
+    let plan = plan(read::RETRYING);
+    assert!(
+        plan[0].contains("USING COVERING INDEX retrying"),
+        "{plan:#?}"
+    );
+    assert_eq!(plan.len(), 1, "{plan:#?}");
+}
+
+/// Steps with dependents are few: those of an end are searched for, not walked.
+#[test]
+fn who_is_told_of_an_end_is_searched_for() {
+    for sql in [super::links::CHILDREN, super::supply::NEXT_EXPIRY] {
+        let plan = plan(sql);
+        assert!(
+            plan.iter()
+                .all(|line| line.contains("INDEX") || line.contains("PRIMARY KEY")),
+            "{plan:#?}"
+        );
+    }
+}
+
 /// `done` is large and nearly all of it succeeded: dead letters have an index of their own.
 #[test]
 fn dead_letters_are_listed_by_their_index() {

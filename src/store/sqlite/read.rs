@@ -192,6 +192,10 @@ impl Read for SqliteStore {
     }
 }
 
+/// How many delayed steps have been tried before.
+pub(super) const RETRYING: &str =
+    "SELECT count(*) FROM delayed INDEXED BY retrying WHERE attempt > 0";
+
 /// How many due steps of a key stand before an id, counted up to a limit.
 pub(super) const AHEAD: &str = "SELECT count(*) FROM
     (SELECT 1 FROM ready WHERE band = ?1 AND key = ?2 AND id < ?3 LIMIT ?4)";
@@ -229,7 +233,7 @@ fn counts(connection: &Connection) -> rusqlite::Result<ShardCounts> {
         .prepare_cached("SELECT ifnull(sum(n), 0) FROM tally WHERE paused = 1")?
         .query_row([], |row| number(row, 0))?;
     counts.retrying = connection
-        .prepare_cached("SELECT count(*) FROM delayed WHERE attempt > 0")?
+        .prepare_cached(RETRYING)?
         .query_row([], |row| number(row, 0))?;
     counts.states.retain(|_, count| *count > 0);
     counts.next_due = connection
