@@ -6,7 +6,6 @@
 //! sleep included.
 
 use std::cell::Cell;
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -16,16 +15,11 @@ use fairq::crew::executor::{Executor, Process, Ran, Seat};
 use fairq::error::Result;
 use fairq::event::{Event, Sink};
 use fairq::model::{
-    Band, Candidate, Claim, FairnessKey, Found, LimitName, LocalId, LostRun, NewStep, Released,
-    RunnerId, Settlement, ShardId, StepId, Stream, Timestamp,
+    Band, Candidate, Claim, Found, LocalId, LostRun, Released, RunnerId, Settlement, ShardId,
+    Timestamp,
 };
-use fairq::stats::{Dispatch, Window};
-use fairq::store::{
-    Action, AfterSettle, Arrival, Attempt, Claims, Cleaned, Filter, Intake, Lease, LimitView, Link,
-    Output, Pause, Paused, Put, Read, Release, Retention, Settle, ShardCounts, Steer, Steered,
-    StepView, Store, Supply, Want,
-};
-use fairq::tally::{ShardTally, Tally};
+use fairq::store::{AfterSettle, Claims, Lease, Release, Settle, Store, Supply, Want};
+use fairq::tally::ShardTally;
 
 /// One part of a step's way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -280,118 +274,4 @@ impl Release for Timed {
     }
 }
 
-impl Intake for Timed {
-    fn put(&self, steps: &[NewStep], now: Timestamp) -> Result<Vec<Put>> {
-        self.store.put(steps, now)
-    }
-
-    fn pour(
-        &self,
-        keys: &BTreeSet<FairnessKey>,
-        steps: &mut dyn Iterator<Item = Result<NewStep>>,
-        now: Timestamp,
-    ) -> Result<Vec<StepId>> {
-        self.store.pour(keys, steps, now)
-    }
-
-    fn place(&self, key: &FairnessKey) -> ShardId {
-        self.store.place(key)
-    }
-}
-
-impl Read for Timed {
-    fn counts(&self, shard: ShardId) -> Result<ShardCounts> {
-        self.store.counts(shard)
-    }
-
-    fn get(&self, id: StepId) -> Result<Option<StepView>> {
-        self.store.get(id)
-    }
-
-    fn list(&self, filter: &Filter) -> Result<Vec<StepView>> {
-        self.store.list(filter)
-    }
-
-    fn find(&self, filter: &Filter) -> Result<Vec<StepId>> {
-        self.store.find(filter)
-    }
-
-    fn parents(&self, id: StepId) -> Result<Vec<Link>> {
-        self.store.parents(id)
-    }
-
-    fn dependents(&self, id: StepId) -> Result<Vec<StepId>> {
-        self.store.dependents(id)
-    }
-
-    fn pauses(&self) -> Result<Vec<Paused>> {
-        self.store.pauses()
-    }
-
-    fn limits(&self) -> Result<Vec<LimitView>> {
-        self.store.limits()
-    }
-
-    fn attempts(&self, id: StepId) -> Result<Vec<Attempt>> {
-        self.store.attempts(id)
-    }
-
-    fn output(&self, id: StepId, fence: u32, stream: Stream) -> Result<Option<Output>> {
-        self.store.output(id, fence, stream)
-    }
-
-    fn tally_at(&self, shard: ShardId, band: Band) -> Result<Vec<Tally>> {
-        self.store.tally_at(shard, band)
-    }
-
-    fn ahead(&self, id: StepId, band: Band, key: &FairnessKey, most: u32) -> Result<u32> {
-        self.store.ahead(id, band, key, most)
-    }
-
-    fn dispatches(
-        &self,
-        shard: ShardId,
-        window: Window,
-        each: &mut dyn FnMut(Dispatch),
-    ) -> Result<()> {
-        self.store.dispatches(shard, window, each)
-    }
-
-    fn arrivals(
-        &self,
-        shard: ShardId,
-        after: LocalId,
-        since: Timestamp,
-        limit: usize,
-    ) -> Result<Vec<Arrival>> {
-        self.store.arrivals(shard, after, since, limit)
-    }
-}
-
-impl Steer for Timed {
-    fn steer(&self, ids: &[StepId], action: &Action, now: Timestamp) -> Result<Vec<Steered>> {
-        self.store.steer(ids, action, now)
-    }
-
-    fn pause(&self, what: &Pause, now: Timestamp) -> Result<()> {
-        self.store.pause(what, now)
-    }
-
-    fn resume(&self, what: &Pause) -> Result<bool> {
-        self.store.resume(what)
-    }
-
-    fn set_limit(&self, name: &LimitName, places: Option<u32>) -> Result<Option<u32>> {
-        self.store.set_limit(name, places)
-    }
-
-    fn clean(&self, shard: ShardId, retention: &Retention) -> Result<Cleaned> {
-        self.store.clean(shard, retention)
-    }
-}
-
-impl Store for Timed {
-    fn shard_count(&self) -> u8 {
-        self.store.shard_count()
-    }
-}
+fairq::forward!(Intake, Read, Steer, Store for Timed);

@@ -11,6 +11,7 @@
 //! loop, a caller may not.
 
 mod batch;
+mod forward;
 mod listing;
 pub mod memory;
 mod only;

@@ -4,16 +4,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::{
-    Action, AfterSettle, Arrival, Attempt, Claims, Cleaned, Filter, Intake, Lease, LimitView, Link,
-    Output, Pause, Paused, Put, Read, Release, Retention, Settle, ShardCounts, Steer, Steered,
-    StepView, Store, Supply, Want,
+    AfterSettle, Claims, Filter, Lease, Release, Settle, ShardCounts, Store, Supply, Want,
 };
 use crate::error::Result;
 use crate::model::{
-    Band, Candidate, Claim, FairnessKey, Found, LimitName, LocalId, LostRun, NewStep, Released,
-    RunnerId, Settled, Settlement, ShardId, StepId, StepState, Stream, Timestamp,
+    Band, Candidate, Claim, FairnessKey, Found, LocalId, LostRun, Released, RunnerId, Settled,
+    Settlement, ShardId, StepState, Timestamp,
 };
-use crate::stats::{Dispatch, Window};
 use crate::tally::{ShardTally, Tally};
 
 /// A store of which only steps of some bands and keys are told as due. Whatever else one asks it, and
@@ -150,7 +147,7 @@ impl Settle for Only {
     }
 }
 
-impl Read for Only {
+crate::forward!(Read for Only, but counts {
     /// Counts what is served: of what is due, only what may start.
     fn counts(&self, shard: ShardId) -> Result<ShardCounts> {
         let all = self.store.counts(shard)?;
@@ -182,89 +179,7 @@ impl Read for Only {
         }
         Ok(counts)
     }
-
-    fn get(&self, id: StepId) -> Result<Option<StepView>> {
-        self.store.get(id)
-    }
-
-    fn list(&self, filter: &Filter) -> Result<Vec<StepView>> {
-        self.store.list(filter)
-    }
-
-    fn find(&self, filter: &Filter) -> Result<Vec<StepId>> {
-        self.store.find(filter)
-    }
-
-    fn parents(&self, id: StepId) -> Result<Vec<Link>> {
-        self.store.parents(id)
-    }
-
-    fn dependents(&self, id: StepId) -> Result<Vec<StepId>> {
-        self.store.dependents(id)
-    }
-
-    fn pauses(&self) -> Result<Vec<Paused>> {
-        self.store.pauses()
-    }
-
-    fn limits(&self) -> Result<Vec<LimitView>> {
-        self.store.limits()
-    }
-
-    fn attempts(&self, id: StepId) -> Result<Vec<Attempt>> {
-        self.store.attempts(id)
-    }
-
-    fn output(&self, id: StepId, fence: u32, stream: Stream) -> Result<Option<Output>> {
-        self.store.output(id, fence, stream)
-    }
-
-    fn tally_at(&self, shard: ShardId, band: Band) -> Result<Vec<Tally>> {
-        self.store.tally_at(shard, band)
-    }
-
-    fn ahead(&self, id: StepId, band: Band, key: &FairnessKey, most: u32) -> Result<u32> {
-        self.store.ahead(id, band, key, most)
-    }
-
-    fn dispatches(
-        &self,
-        shard: ShardId,
-        window: Window,
-        each: &mut dyn FnMut(Dispatch),
-    ) -> Result<()> {
-        self.store.dispatches(shard, window, each)
-    }
-
-    fn arrivals(
-        &self,
-        shard: ShardId,
-        after: LocalId,
-        since: Timestamp,
-        limit: usize,
-    ) -> Result<Vec<Arrival>> {
-        self.store.arrivals(shard, after, since, limit)
-    }
-}
-
-impl Intake for Only {
-    fn put(&self, steps: &[NewStep], now: Timestamp) -> Result<Vec<Put>> {
-        self.store.put(steps, now)
-    }
-
-    fn pour(
-        &self,
-        keys: &BTreeSet<FairnessKey>,
-        steps: &mut dyn Iterator<Item = Result<NewStep>>,
-        now: Timestamp,
-    ) -> Result<Vec<StepId>> {
-        self.store.pour(keys, steps, now)
-    }
-
-    fn place(&self, key: &FairnessKey) -> ShardId {
-        self.store.place(key)
-    }
-}
+});
 
 impl Claims for Only {
     fn claim(
@@ -298,30 +213,4 @@ impl Claims for Only {
     }
 }
 
-impl Steer for Only {
-    fn steer(&self, ids: &[StepId], action: &Action, now: Timestamp) -> Result<Vec<Steered>> {
-        self.store.steer(ids, action, now)
-    }
-
-    fn pause(&self, what: &Pause, now: Timestamp) -> Result<()> {
-        self.store.pause(what, now)
-    }
-
-    fn resume(&self, what: &Pause) -> Result<bool> {
-        self.store.resume(what)
-    }
-
-    fn set_limit(&self, name: &LimitName, places: Option<u32>) -> Result<Option<u32>> {
-        self.store.set_limit(name, places)
-    }
-
-    fn clean(&self, shard: ShardId, retention: &Retention) -> Result<Cleaned> {
-        self.store.clean(shard, retention)
-    }
-}
-
-impl Store for Only {
-    fn shard_count(&self) -> u8 {
-        self.store.shard_count()
-    }
-}
+crate::forward!(Intake, Steer, Store for Only);

@@ -113,8 +113,11 @@ fn tree(
         at += 2;
     }
     if path.len() > before.len() {
+        let then = |ahead: usize| tokens.get(at + ahead).map(|token| token.text.as_str());
+        // A macro that the crate exports stands at its root, wherever it was written.
+        let is_macro = path.len() == 2 && then(0) == Some("!") && then(1) != Some("=");
         // One word alone is a generic function's, as in `collect::<…>`.
-        if path.len() > 1 {
+        if path.len() > 1 && !is_macro {
             found.push((path, line));
         }
         at

@@ -81,7 +81,7 @@ fn what_is_to_be_tried_again_is_counted_by_its_index() {
 /// Steps with dependents are few: those of an end are searched for, not walked.
 #[test]
 fn who_is_told_of_an_end_is_searched_for() {
-    for sql in [super::links::CHILDREN, super::supply::NEXT_EXPIRY] {
+    for sql in [super::links::CHILDREN, supply::NEXT_EXPIRY] {
         let plan = plan(sql);
         assert!(
             plan.iter()
