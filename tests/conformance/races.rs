@@ -50,7 +50,10 @@ pub(crate) fn a_limit_holds_while_runners_die_and_come_back(open: Open) {
     let world = World::new(open, 2);
     set(&world, "x", PLACES);
     let keys: Vec<String> = world.shards().map(|shard| world.key_on(shard)).collect();
-    let steps: Vec<_> = (0..6).map(|number| one(&keys[number % 2], 5)).collect();
+    // Of several bands: due steps are to give way, and are claimed while they do.
+    let steps: Vec<_> = (0..6)
+        .map(|number| one(&keys[number % 2], [5, 3, 1][number % 3]))
+        .collect();
     let ids = world.put(&steps);
     let (running, claims) = (AtomicU32::new(0), AtomicU32::new(0));
     std::thread::scope(|scope| {
