@@ -89,11 +89,10 @@ struct Round {
 impl Round {
     fn look(store: &SqliteStore, home: &Shard, past: &Past) -> Result<Self> {
         let (held, places, passes) = home.read(|connection| {
-            let transaction = connection.unchecked_transaction()?;
             Ok((
-                held(&transaction)?,
-                set_limits(&transaction)?,
-                passes(&transaction)?,
+                held(connection)?,
+                set_limits(connection)?,
+                passes(connection)?,
             ))
         })?;
         let mut round = Self {
@@ -161,11 +160,10 @@ impl Round {
     /// Finds those who wait on a shard, at the best band of each limit that has something to give.
     fn seek(&mut self, shard: &Shard, past: &Past) -> Result<()> {
         let found = shard.read(|connection| {
-            let transaction = connection.unchecked_transaction()?;
             let mut found = Vec::new();
-            for name in names(&transaction)? {
+            for name in names(connection)? {
                 if !past.closed.contains(&name) && self.scene.may_give(&name) {
-                    let seekers = seekers(&transaction, shard.id(), &name, &past.seen)?;
+                    let seekers = seekers(connection, shard.id(), &name, &past.seen)?;
                     found.push((name, seekers));
                 }
             }

@@ -108,9 +108,8 @@ pub(super) fn arrivals(
     since: Timestamp,
     limit: usize,
 ) -> rusqlite::Result<Vec<Arrival>> {
-    let transaction = connection.unchecked_transaction()?;
-    let first = first_since(&transaction, after.get().saturating_add(1), since)?;
-    transaction
+    let first = first_since(connection, after.get().saturating_add(1), since)?;
+    connection
         .prepare_cached(ARRIVALS)?
         .query_map(
             (

@@ -186,10 +186,8 @@ pub(super) fn set(
 
 /// Reads every limit that was set, waited for or held.
 pub(super) fn view(store: &SqliteStore) -> Result<Vec<LimitView>> {
-    let (held, set) = home(store)?.read(|connection| {
-        let transaction = connection.unchecked_transaction()?;
-        Ok((held(&transaction)?, set_limits(&transaction)?))
-    })?;
+    let (held, set) =
+        home(store)?.read(|connection| Ok((held(connection)?, set_limits(connection)?)))?;
     let mut views: BTreeMap<LimitName, LimitView> = BTreeMap::new();
     for (name, places) in &set {
         entry(&mut views, name, Some(*places));

@@ -17,22 +17,21 @@ pub(super) fn list(shard: &Shard, filter: &Filter) -> Result<Vec<StepView>> {
         return Ok(Vec::new());
     };
     shard.read(|connection| {
-        let transaction = connection.unchecked_transaction()?;
         let mut views = Vec::new();
         for state in tables(filter) {
             if let Some(limit) = first_due(state, filter) {
-                views.extend(due(&transaction, shard, filter, limit)?);
+                views.extend(due(connection, shard, filter, limit)?);
                 continue;
             }
             let (sql, values) = statement(state, filter, &ranges);
-            let mut statement = transaction.prepare_cached(&sql)?;
+            let mut statement = connection.prepare_cached(&sql)?;
             let found = statement
                 .query_map(rusqlite::params_from_iter(values), |row| {
                     Found::read(row, state)
                 })?
                 .collect::<rusqlite::Result<Vec<_>>>()?;
             for one in found {
-                views.push(one.complete(&transaction, shard)?);
+                views.push(one.complete(connection, shard)?);
             }
         }
         Ok(views)
@@ -45,7 +44,6 @@ pub(super) fn find(shard: &Shard, filter: &Filter) -> Result<Vec<StepId>> {
         return Ok(Vec::new());
     };
     shard.read(|connection| {
-        let transaction = connection.unchecked_transaction()?;
         let mut ids = Vec::new();
         for state in tables(filter) {
             let (rows, values) = condition(state, filter, &ranges);
@@ -54,7 +52,7 @@ pub(super) fn find(shard: &Shard, filter: &Filter) -> Result<Vec<StepId>> {
                 .split_once(" FROM ")
                 .map_or("", |(_, from)| from);
             let sql = format!("SELECT {alias}.id FROM {from}{rows}");
-            let mut statement = transaction.prepare_cached(&sql)?;
+            let mut statement = connection.prepare_cached(&sql)?;
             let found = statement.query_map(rusqlite::params_from_iter(values), |row| {
                 Ok(StepId::new(shard.id(), row::local(row, 0)?))
             })?;

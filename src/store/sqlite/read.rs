@@ -32,14 +32,13 @@ impl Read for SqliteStore {
     fn get(&self, id: StepId) -> Result<Option<StepView>> {
         let shard = self.shard(id.shard)?;
         let found = shard.read(|connection| {
-            let transaction = connection.unchecked_transaction()?;
             for (state, sql) in POINT {
-                let found = transaction
+                let found = connection
                     .prepare_cached(sql)?
                     .query_row([id.local.get()], |row| Found::read(row, state))
                     .optional()?;
                 if let Some(found) = found {
-                    return found.complete(&transaction, shard).map(Some);
+                    return found.complete(connection, shard).map(Some);
                 }
             }
             Ok(None)
@@ -164,10 +163,7 @@ impl Read for SqliteStore {
     }
 
     fn counts(&self, shard: ShardId) -> Result<ShardCounts> {
-        self.shard(shard)?.read(|connection| {
-            let transaction = connection.unchecked_transaction()?;
-            counts(&transaction)
-        })
+        self.shard(shard)?.read(counts)
     }
 
     fn dispatches(

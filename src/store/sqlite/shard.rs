@@ -96,13 +96,16 @@ impl Shard {
         self.readers.resize(readers);
     }
 
-    /// Reads, in one transaction if `read` asks for one.
+    /// Reads in one transaction: whatever `read` asks for is of one moment. What moves between tables
+    /// while each is asked on its own would be in none of them.
     pub(super) fn read<T>(
         &self,
         read: impl FnOnce(&Connection) -> rusqlite::Result<T>,
     ) -> Result<T> {
         let lent = self.readers.get()?;
-        read(&lent).map_err(|error| conn::failed(&error, self.id, &self.path))
+        let failed = |error| conn::failed(&error, self.id, &self.path);
+        let snapshot = lent.unchecked_transaction().map_err(failed)?;
+        read(&snapshot).map_err(failed)
     }
 
     /// Reads on the connection that `data_version` is asked of: it must always be the same one.

@@ -117,13 +117,11 @@ pub(in crate::store::sqlite) fn stray(
             continue;
         }
         let (named, running) = shard.read(|connection| {
-            let snapshot = connection.unchecked_transaction()?;
-            let running = snapshot
+            let running = connection
                 .prepare("SELECT id, fence FROM running")?
                 .query_map([], |row| Ok((LocalId::new(row.get(0)?), row.get(1)?)))?
                 .collect::<rusqlite::Result<BTreeSet<(LocalId, u32)>>>()?;
-            let named = named(&snapshot)?;
-            snapshot.finish()?;
+            let named = named(connection)?;
             Ok((named.into_iter().collect::<BTreeSet<_>>(), running))
         })?;
         let is_stray = |(id, fence, path): &&(StepId, u32, PathBuf)| {

@@ -180,11 +180,8 @@ pub(super) fn check(shard: &Shard, full: bool, clock: &dyn Clock) -> Found {
         };
     }
     let looked = shard.read(|connection| {
-        // One snapshot for all rules, or what is written between two of them would look like damage.
-        let snapshot = connection.unchecked_transaction()?;
-        let mut findings = rules(&snapshot, shard, &place)?;
-        let newest = newest(&snapshot)?;
-        snapshot.finish()?;
+        let mut findings = rules(connection, shard, &place)?;
+        let newest = newest(connection)?;
         // After reading: what is later than this was not written by this clock.
         findings.extend(ahead(newest, clock.now(), &place));
         Ok(findings)
