@@ -48,20 +48,26 @@ pub(super) fn end_running(
     runner: RunnerId,
     fence: u32,
 ) -> rusqlite::Result<Option<Held>> {
-    tx.prepare(
-        "DELETE FROM running WHERE id = ?1 AND runner = ?2 AND fence = ?3
-         RETURNING attempt, since, claimed, wish, limits",
-    )?
-    .query_row((id.get(), runner.get(), fence), |row| {
-        Ok(Held {
-            attempt: row.get(0)?,
-            since: row::timestamp(row, 1)?,
-            claimed: row::timestamp(row, 2)?,
-            wish: row.get(3)?,
-            limits: row.get(4)?,
+    let held = tx
+        .prepare(
+            "SELECT attempt, since, claimed, wish, limits FROM running
+              WHERE id = ?1 AND runner = ?2 AND fence = ?3",
+        )?
+        .query_row((id.get(), runner.get(), fence), |row| {
+            Ok(Held {
+                attempt: row.get(0)?,
+                since: row::timestamp(row, 1)?,
+                claimed: row::timestamp(row, 2)?,
+                wish: row.get(3)?,
+                limits: row.get(4)?,
+            })
         })
-    })
-    .optional()
+        .optional()?;
+    if held.is_some() {
+        tx.prepare("DELETE FROM running WHERE id = ?1")?
+            .execute([id.get()])?;
+    }
+    Ok(held)
 }
 
 /// A try that is over, as it is recorded.

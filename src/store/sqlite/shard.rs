@@ -104,8 +104,7 @@ impl Shard {
     ) -> Result<T> {
         let lent = self.readers.get()?;
         let failed = |error| conn::failed(&error, self.id, &self.path);
-        let snapshot = lent.unchecked_transaction().map_err(failed)?;
-        read(&snapshot).map_err(failed)
+        snapshot(&lent, read).map_err(failed)
     }
 
     /// Reads on the connection that `data_version` is asked of: it must always be the same one.
@@ -226,6 +225,33 @@ fn transact<T>(
         Err(error) => {
             tx.roll_back();
             Err(error)
+        }
+    }
+}
+
+/// Reads at one moment.
+///
+/// The transaction is begun and ended by statements that are prepared once a connection: the library's
+/// own parses both each time, which a refill, thousands of times a second, would feel.
+pub(super) fn snapshot<T>(
+    connection: &Connection,
+    read: impl FnOnce(&Connection) -> rusqlite::Result<T>,
+) -> rusqlite::Result<T> {
+    connection.prepare_cached("BEGIN")?.execute([])?;
+    let _end = End(connection);
+    read(connection)
+}
+
+/// Ends a transaction of reading whatever came of it: a connection that stays in one pins the log.
+struct End<'c>(&'c Connection);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        // After some errors SQLite has ended it by itself.
+        if !self.0.is_autocommit()
+            && let Ok(mut end) = self.0.prepare_cached("ROLLBACK")
+        {
+            drop(end.execute([]));
         }
     }
 }

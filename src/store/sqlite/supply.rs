@@ -7,6 +7,7 @@ use super::SqliteStore;
 use super::links;
 use super::pauses;
 use super::row;
+use super::shard;
 use super::stand::{self, Carried};
 use super::tx::{Counter, Tx};
 use super::writer::Durability;
@@ -70,25 +71,23 @@ impl Supply for SqliteStore {
 
     fn fetch(&self, shard: ShardId, band: Band, wants: &[Want]) -> Result<Vec<Vec<LocalId>>> {
         self.shard(shard)?.watch(|connection| {
-            // One transaction: all keys are seen at one moment, and the log is locked once.
-            let transaction = connection.unchecked_transaction()?;
-            let mut statement = transaction.prepare_cached(FETCH)?;
-            let paused = pauses::read(&transaction)?;
-            let lists = wants
-                .iter()
-                .map(|want| {
-                    if paused
-                        .iter()
-                        .any(|pause| pause.what.covers(band, &want.key))
-                    {
-                        return Ok(Vec::new());
-                    }
-                    fetch_key(&mut statement, band, want)
-                })
-                .collect::<rusqlite::Result<Vec<_>>>()?;
-            drop(statement);
-            transaction.finish()?;
-            Ok(lists)
+            // All keys are seen at one moment, and the log is locked once.
+            shard::snapshot(connection, |connection| {
+                let mut statement = connection.prepare_cached(FETCH)?;
+                let paused = pauses::read(connection)?;
+                wants
+                    .iter()
+                    .map(|want| {
+                        if paused
+                            .iter()
+                            .any(|pause| pause.what.covers(band, &want.key))
+                        {
+                            return Ok(Vec::new());
+                        }
+                        fetch_key(&mut statement, band, want)
+                    })
+                    .collect()
+            })
         })
     }
 }

@@ -198,12 +198,14 @@ impl<'c> Tx<'c> {
         key: &FairnessKey,
         id: LocalId,
     ) -> rusqlite::Result<Option<ReadyRow>> {
+        let place = (band.get(), key.as_str(), id.get());
+        // Looking first costs less than RETURNING, which fills a table of its own.
         let row = self
             .prepare(
-                "DELETE FROM ready WHERE band = ?1 AND key = ?2 AND id = ?3
-                 RETURNING since, weight, attempt, fence",
+                "SELECT since, weight, attempt, fence FROM ready
+                  WHERE band = ?1 AND key = ?2 AND id = ?3",
             )?
-            .query_row((band.get(), key.as_str(), id.get()), |row| {
+            .query_row(place, |row| {
                 Ok(ReadyRow {
                     since: Timestamp::from_millis(row.get(0)?),
                     weight: Weight::or_one(row.get(1)?),
@@ -213,6 +215,8 @@ impl<'c> Tx<'c> {
             })
             .optional()?;
         if row.is_some() {
+            self.prepare("DELETE FROM ready WHERE band = ?1 AND key = ?2 AND id = ?3")?
+                .execute(place)?;
             let mut sums = self.sums.borrow_mut();
             let change = sums.change(band, key);
             change.more -= 1;
