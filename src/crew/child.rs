@@ -1,8 +1,7 @@
 //! One running step: a process group of its own.
 //!
-//! A child is started the way that keeps the standard library from copying our process
-//! (`posix_spawn`): group and directory set by it, an absolute program, no code of ours between
-//! fork and exec. It gets the captured environment and the variables of [`STEP_VARIABLES`], an
+//! A child is started the way that copies nothing of our process (`posix_spawn`, by way of
+//! [`Launcher`]): an absolute program, no code of ours between fork and exec. It gets the captured environment and the variables of [`STEP_VARIABLES`], an
 //! empty standard input, the worker's two files, and nothing else.
 //!
 //! **A group is signalled only while its number is certainly ours.** The kernel gives a number
@@ -15,19 +14,21 @@ use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
-use std::process::{self, ExitStatus, Stdio};
+use std::process::ExitStatus;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
+use rustix::process::{WaitOptions, waitpid};
 
 use crate::error::Error;
 use crate::model::{Claim, Command, Ending, Policy, Timestamp};
 
 use super::capture::Capture;
+use super::launch::{Blueprint, Launcher};
 use super::leftovers::Leftover;
 use super::nursery;
 use super::process::{Birth, as_pid, ticks_now};
@@ -99,7 +100,7 @@ pub struct Child {
 #[derive(Debug)]
 enum Leader {
     /// It runs, or is a zombie: its number is ours.
-    Ours(process::Child),
+    Ours,
     /// It has been reaped: its number may be anybody's.
     Reaped(Ending),
 }
@@ -114,13 +115,18 @@ enum Leader {
 /// # Errors
 ///
 /// See [`StartError`]. The capture files are as they were.
-pub fn start(claim: &Claim, capture: &mut Capture, now: Timestamp) -> Result<Child, StartError> {
+pub fn start(
+    claim: &Claim,
+    capture: &mut Capture,
+    launcher: &Launcher,
+    now: Timestamp,
+) -> Result<Child, StartError> {
     let mut recipe =
         Recipe::of(claim).map_err(|unresolved| refusal::no_program(claim, &unresolved))?;
-    let mut spawned = recipe.spawn(claim, capture, now)?;
+    let mut spawned = recipe.spawn(claim, capture, launcher, now)?;
     if matches!(&spawned, Err(error) if error.raw_os_error() == Some(Errno::ENOEXEC as i32)) {
         recipe = recipe.through_shell();
-        spawned = recipe.spawn(claim, capture, now)?;
+        spawned = recipe.spawn(claim, capture, launcher, now)?;
     }
     spawned.map_err(|error| refusal::explain(claim, &recipe.program, &error))
 }
@@ -173,37 +179,37 @@ impl<'claim> Recipe<'claim> {
         &self,
         claim: &Claim,
         capture: &mut Capture,
+        launcher: &Launcher,
         now: Timestamp,
     ) -> Result<io::Result<Child>, StartError> {
         let (out, err) = capture.open()?;
-        let captured = claim.env.pairs();
-        let mut command = process::Command::new(&self.program);
-        command
-            .arg0(self.arg0)
-            .args(&self.arguments)
-            .current_dir(&claim.cwd)
-            .env_clear()
-            .envs(captured.filter(|(name, _)| !is_step_variable(name)))
-            .envs(&claim.policy.vars)
-            .envs(step_variables(claim, capture, now))
-            .process_group(0)
-            .stdin(Stdio::null())
-            .stdout(out)
-            .stderr(err);
+        let asked = claim.policy.vars.iter();
+        let vars: Vec<(&OsStr, Cow<'_, OsStr>)> = asked
+            .map(|(name, value)| (name.as_ref(), Cow::Borrowed(value.as_ref())))
+            .chain(
+                step_variables(claim, capture, now)
+                    .map(|(name, value)| (OsStr::new(name), Cow::Owned(value))),
+            )
+            .collect();
+        let plan = Blueprint {
+            program: &self.program,
+            arg0: self.arg0,
+            arguments: &self.arguments,
+            cwd: &claim.cwd,
+            env: &claim.env,
+            vars: &vars,
+            without: &STEP_VARIABLES,
+        };
         let after = ticks_now();
-        let spawned = nursery::bear(|| command.spawn());
+        let spawned = nursery::bear(|| launcher.launch(&plan, out, err));
         let before = ticks_now();
-        Ok(spawned.map(|process| {
+        Ok(spawned.map(|pid| {
             capture.mark_used();
             Child {
-                birth: Birth {
-                    pid: process.id(),
-                    after,
-                    before,
-                },
+                birth: Birth { pid, after, before },
                 leave_group: claim.policy.leave_group,
                 kill_signal: kill_signal(&claim.policy),
-                leader: Mutex::new(Leader::Ours(process)),
+                leader: Mutex::new(Leader::Ours),
             }
         }))
     }
@@ -212,11 +218,6 @@ impl<'claim> Recipe<'claim> {
 /// Returns the signal that asks a step to end; TERM for a number that has no name.
 fn kill_signal(policy: &Policy) -> Signal {
     Signal::try_from(policy.kill_signal).unwrap_or(Signal::SIGTERM)
-}
-
-fn is_step_variable(name: &OsStr) -> bool {
-    // Nearly every name is told apart by its beginning.
-    name.as_bytes().starts_with(b"FAIRQ_") && STEP_VARIABLES.iter().any(|own| name == *own)
 }
 
 /// Returns what a step is told about itself.
@@ -257,7 +258,7 @@ impl Child {
     pub fn signal_group(&self, signal: Signal) -> bool {
         let leader = self.lock();
         let sent = match *leader {
-            Leader::Ours(_) => killpg(as_pid(self.birth.pid), signal).is_ok(),
+            Leader::Ours => killpg(as_pid(self.birth.pid), signal).is_ok(),
             Leader::Reaped(_) => false,
         };
         drop(leader);
@@ -269,7 +270,7 @@ impl Child {
     pub fn ask_to_end(&self) -> bool {
         let leader = self.lock();
         let sent = match *leader {
-            Leader::Ours(_) => self.ask_group(),
+            Leader::Ours => self.ask_group(),
             Leader::Reaped(_) => false,
         };
         drop(leader);
@@ -308,13 +309,13 @@ impl Child {
     /// Reaps the main process, which is a zombie: its number is ours until then.
     fn reap(&self) -> Ending {
         let mut leader = self.lock();
-        let ending = match &mut *leader {
-            Leader::Ours(process) => {
+        let ending = match &*leader {
+            Leader::Ours => {
                 if !self.leave_group {
                     // The zombie itself counts as reached, and an error changes nothing.
                     self.ask_group();
                 }
-                let ending = process.wait().map_or(Ending::Lost, as_ending);
+                let ending = reap(self.birth.pid).map_or(Ending::Lost, as_ending);
                 nursery::forget(self.birth.pid);
                 ending
             }
@@ -328,6 +329,14 @@ impl Child {
     fn lock(&self) -> MutexGuard<'_, Leader> {
         self.leader.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Takes a zombie's number back, by its raw status: of a signal that the other library has no name for
+/// it tells nothing.
+fn reap(pid: u32) -> Option<ExitStatus> {
+    let pid = rustix::process::Pid::from_raw(pid.cast_signed())?;
+    let reaped = rustix::io::retry_on_intr(|| waitpid(Some(pid), WaitOptions::empty())).ok()?;
+    reaped.map(|(_, status)| ExitStatus::from_raw(status.as_raw()))
 }
 
 fn as_ending(status: ExitStatus) -> Ending {

@@ -8,6 +8,7 @@ pub mod capture;
 pub mod child;
 pub mod executor;
 pub mod journal;
+pub mod launch;
 pub mod leftovers;
 mod limit;
 pub mod nursery;

@@ -6,7 +6,6 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::process::Child;
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 
 use nix::sys::wait::{WaitPidFlag, waitpid};
@@ -23,11 +22,11 @@ fn ours() -> MutexGuard<'static, BTreeSet<u32>> {
 }
 
 /// Starts a process that is reaped by whoever waits for it, and by nobody else.
-pub(super) fn bear(start: impl FnOnce() -> io::Result<Child>) -> io::Result<Child> {
+pub(super) fn bear(start: impl FnOnce() -> io::Result<u32>) -> io::Result<u32> {
     let known = STARTING.read().unwrap_or_else(PoisonError::into_inner);
     let born = start();
-    if let Ok(child) = &born {
-        ours().insert(child.id());
+    if let Ok(pid) = &born {
+        ours().insert(*pid);
     }
     drop(known);
     born

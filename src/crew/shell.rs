@@ -10,6 +10,7 @@ use super::capture::{Capture, live_path};
 use super::child::{self, Child, StartError};
 use super::executor::{Executor, Force, Outcome, Process, Ran, Seat};
 use super::journal::Journal;
+use super::launch::Launcher;
 use super::leftovers::{LOOK, Leftover, Leftovers};
 use super::limit::Limit;
 use crate::ambient::Clock;
@@ -79,6 +80,7 @@ impl Executor for Shell {
             shared: Arc::clone(&self.shared),
             worker,
             capture: None,
+            launcher: Launcher::of_this_thread(),
         })
     }
 }
@@ -88,6 +90,7 @@ struct ShellSeat {
     shared: Arc<Shared>,
     worker: u32,
     capture: Option<Capture>,
+    launcher: Launcher,
 }
 
 impl Seat for ShellSeat {
@@ -134,7 +137,7 @@ impl ShellSeat {
         // Before and after: whoever finds us dead must know of a process that had just been started.
         journal.about_to_start(self.worker, claim.id, claim.fence)?;
         let started = clock.now();
-        let child = match child::start(claim, capture, started) {
+        let child = match child::start(claim, capture, &self.launcher, started) {
             Ok(child) => child,
             Err(error) => {
                 journal.clear(self.worker)?;

@@ -1,6 +1,6 @@
 //! What is run, and with which variables.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::{CStr, OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 
 /// What is run.
@@ -63,6 +63,17 @@ impl Environment {
                 OsStr::from_bytes(&entry[split + 1..]),
             ))
         })
+    }
+
+    /// Returns the names in their order, each with its `NAME=VALUE` as the kernel takes it.
+    pub fn entries(&self) -> impl Iterator<Item = (&OsStr, &CStr)> {
+        self.0
+            .split_inclusive(|byte| *byte == 0)
+            .filter_map(|entry| {
+                let split = entry.iter().position(|byte| *byte == b'=')?;
+                let entry = CStr::from_bytes_with_nul(entry).ok()?;
+                Some((OsStr::from_bytes(&entry.to_bytes()[..split]), entry))
+            })
     }
 
     /// Returns one variable's value.

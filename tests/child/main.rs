@@ -16,4 +16,5 @@ mod orphans;
 mod output;
 mod refusals;
 mod seat;
+mod ways;
 mod what_it_gets;

@@ -11,6 +11,7 @@ use std::time::Duration;
 use fairq::ambient::{Clock as _, SystemClock};
 use fairq::crew::capture::{Capture, live_path};
 use fairq::crew::child::{self, Child, Ended, StartError};
+use fairq::crew::launch::Launcher;
 use fairq::model::Stream;
 use fairq::model::{
     Band, Captured, Claim, Command, Ending, Environment, FairnessKey, Policy, RunnerId, Timestamp,
@@ -51,6 +52,7 @@ pub(crate) struct Bench {
     pub(crate) root: tempfile::TempDir,
     pub(crate) capture: Capture,
     pub(crate) claim: Claim,
+    pub(crate) launcher: Launcher,
 }
 
 /// What became of a command.
@@ -114,6 +116,7 @@ impl Bench {
             root,
             capture,
             claim,
+            launcher: Launcher::of_this_thread(),
         }
     }
 
@@ -128,7 +131,7 @@ impl Bench {
     pub(crate) fn start(&mut self, command: Command) -> Result<Child, StartError> {
         self.claim.command = command;
         self.claim.fence += 1;
-        child::start(&self.claim, &mut self.capture, NOW)
+        child::start(&self.claim, &mut self.capture, &self.launcher, NOW)
     }
 
     pub(crate) fn finish(&mut self, child: &Child) -> Ran {
