@@ -162,7 +162,8 @@ impl CandidateCache {
     /// [`Self::release`]) are left out; the others get the floor as their band. The batch is not cut
     /// to the capacity.
     ///
-    /// Returns how many candidates of earlier refills were thrown away; offered ones do not count.
+    /// Returns how many candidates of earlier refills were thrown away; neither those that the batch
+    /// has again count, nor offered ones.
     /// Once closed it changes nothing and returns 0.
     pub fn refill(&self, shard: ShardId, batch: Vec<Candidate>, floor: Band) -> usize {
         debug_assert!(
@@ -178,6 +179,7 @@ impl CandidateCache {
             state.counters.refills += 1;
             state.counters.selected += refilled.selected as u64;
             state.counters.discarded += refilled.discarded as u64;
+            state.counters.kept += refilled.kept as u64;
             state.counters.duplicates += refilled.duplicates as u64;
             (refilled, state.call(refilled.selected))
         };

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use super::taken::TakenIds;
 use super::view::PartitionView;
 use super::{Offered, Taken};
-use crate::model::{Band, Candidate, ShardId, Turn};
+use crate::model::{Band, Candidate, LocalId, ShardId, Turn};
 
 /// How many ids a view names.
 const FIRST: usize = 8;
@@ -31,7 +31,10 @@ pub(super) struct Partition {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Refilled {
     pub(super) selected: usize,
+    /// Those of earlier refills that are gone, and were not taken.
     pub(super) discarded: usize,
+    /// Those of earlier refills that were selected again.
+    pub(super) kept: usize,
     pub(super) duplicates: usize,
 }
 
@@ -64,8 +67,8 @@ impl Partition {
 
     /// Puts the batch in the place of everything that is here, except what workers have taken.
     pub(super) fn refill(&mut self, batch: Vec<Candidate>, floor: Band) -> Refilled {
-        let discarded = self.planned();
         let given = batch.len();
+        let earlier: Vec<LocalId> = ids(&self.queue).take(self.planned()).collect();
         self.queue.clear();
         let taken = &self.taken;
         self.queue.extend(
@@ -80,9 +83,14 @@ impl Partition {
         self.offered = 0;
         self.last_fill = self.queue.len();
         self.band = floor;
+        let mut now: Vec<LocalId> = ids(&self.queue).collect();
+        now.sort_unstable();
+        let again = |id: &&LocalId| now.binary_search(id).is_ok();
+        let kept = earlier.iter().filter(again).count();
         Refilled {
             selected: self.last_fill,
-            discarded,
+            discarded: earlier.len() - kept,
+            kept,
             duplicates: given - self.last_fill,
         }
     }
@@ -143,6 +151,10 @@ impl Partition {
         let head = self.queue.front()?;
         Some((self.band, head.turn, Reverse(self.queue.len())))
     }
+}
+
+fn ids(queue: &VecDeque<Candidate>) -> impl Iterator<Item = LocalId> {
+    queue.iter().map(|candidate| candidate.id.local)
 }
 
 /// Returns the index of the partition that is next; the lower one of equals. `None` if all are

@@ -55,8 +55,10 @@ pub struct Counters {
     pub refills: u64,
     /// Candidates that refills put in.
     pub selected: u64,
-    /// Candidates that refills threw away although they had selected them: the refillers' waste.
+    /// Candidates that one refill selected and a later one threw away: the refillers' waste.
     pub discarded: u64,
+    /// Candidates that one refill selected and a later one selected again.
+    pub kept: u64,
     /// Candidates that refills left out because a worker had taken them.
     pub duplicates: u64,
     /// Candidates that a smaller bound cut off.

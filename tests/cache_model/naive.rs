@@ -91,7 +91,12 @@ impl Naive {
     }
 
     fn refill(&mut self, shard: ShardId, batch: &[Candidate], floor: Band) -> usize {
-        let planned = self.of(shard).iter().filter(|one| !one.offered).count();
+        let earlier: Vec<StepId> = self
+            .of(shard)
+            .iter()
+            .filter(|one| !one.offered)
+            .map(|one| one.candidate.id)
+            .collect();
         self.entries.retain(|one| one.candidate.id.shard != shard);
         for candidate in batch {
             if self.taken.contains_key(&candidate.id) {
@@ -110,8 +115,11 @@ impl Naive {
         self.last_fill.insert(shard, self.depth(shard));
         self.counters.refills += 1;
         self.counters.selected += self.depth(shard) as u64;
-        self.counters.discarded += planned as u64;
-        planned
+        let now: Vec<StepId> = self.of(shard).iter().map(|one| one.candidate.id).collect();
+        let discarded = earlier.iter().filter(|id| !now.contains(id)).count();
+        self.counters.discarded += discarded as u64;
+        self.counters.kept += (earlier.len() - discarded) as u64;
+        discarded
     }
 
     fn offer(&mut self, candidate: &Candidate) -> Offered {

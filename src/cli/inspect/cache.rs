@@ -150,6 +150,7 @@ fn counters(cache: &Value, crew: &Value) -> Table {
     let rows = [
         ("refills", "refills", "times a partition was replaced"),
         ("selected", "selected", "candidates that refills put in"),
+        ("kept", "kept", "of them selected again by the next refill"),
         ("discarded", "discarded", "of them thrown away again"),
         (
             "duplicates",
