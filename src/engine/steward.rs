@@ -12,6 +12,7 @@ use crate::crew::{capture, nursery, orphans};
 use crate::error::Result;
 use crate::event::{Event, Sink};
 use crate::model::{LostRun, RunnerId, ShardId, Span};
+use crate::presence::bell::{self, Rung};
 use crate::presence::{self, Standing};
 use crate::refiller::Crowd;
 use crate::store::{Claims, Lease};
@@ -185,12 +186,7 @@ pub(super) fn start(
     let Some(neighbours) = &with.neighbours else {
         return Ok(());
     };
-    let bell = Arc::clone(&neighbours.bell);
-    let heard = stages.clone();
-    threads.push(spawn("bell".to_owned(), move || {
-        bell.listen(|shard| heard.ring(shard));
-    })?);
-    let steward = Steward {
+    let steward = Arc::new(Steward {
         claims: Arc::clone(&with.store) as Arc<_>,
         shards: with.store.shard_count(),
         runner: with.runner,
@@ -200,7 +196,17 @@ pub(super) fn start(
         crowd: Arc::clone(crowd),
         clock: Arc::clone(&with.clock),
         sink: Arc::clone(&with.sink),
-    };
+    });
+    let bell = Arc::clone(&neighbours.bell);
+    let (heard, counting) = (stages.clone(), Arc::clone(&steward));
+    threads.push(spawn("bell".to_owned(), move || {
+        bell.listen(|rung| match rung {
+            Rung::Shard(shard) => heard.ring(shard),
+            Rung::Runners => counting.count(),
+        });
+    })?);
+    // Others of us and we of them, before the first step is planned.
+    bell::tell_of_runners(&neighbours.runners);
     steward.count();
     steward.recover();
     let stages = stages.clone();

@@ -1,8 +1,8 @@
 //! The doorbell: how a process that made work due wakes the runners of its store.
 //!
-//! A named pipe in each runner's folder. One byte a ring, the shard's number. A pipe and not a
-//! socket, because its path may be as long as any; measured, both wake in 0.3 ms. A lost ring costs at
-//! most one heartbeat.
+//! A named pipe in each runner's folder. One byte a ring, the shard's number, or that runners came or
+//! went. A pipe and not a socket, because its path may be as long as any; measured, both wake in
+//! 0.3 ms. A lost ring costs at most one heartbeat.
 
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind as Io, Read as _, Write as _};
@@ -19,6 +19,17 @@ use crate::model::ShardId;
 const BELL: &str = "bell";
 /// The byte by which a runner rings its own bell to be let out.
 const CLOSE: u8 = u8::MAX;
+/// The byte by which a runner says that it has come or gone.
+const RUNNERS: u8 = u8::MAX - 1;
+
+/// What a bell was rung for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rung {
+    /// Steps of this shard became due.
+    Shard(ShardId),
+    /// A runner has come or gone.
+    Runners,
+}
 
 /// A runner's bell, from inside.
 #[derive(Debug)]
@@ -46,18 +57,20 @@ impl Bell {
         Ok(Self { pipe })
     }
 
-    /// Waits for rings and hands each shard to `ring`, until the bell is [closed](Self::close).
-    pub fn listen(&self, ring: impl Fn(ShardId)) {
+    /// Waits for rings and hands each to `heard`, until the bell is [closed](Self::close).
+    pub fn listen(&self, heard: impl Fn(Rung)) {
         let mut bytes = [0; 512];
         loop {
             match (&self.pipe).read(&mut bytes) {
                 Ok(count) => {
                     for byte in &bytes[..count] {
-                        if *byte == CLOSE {
-                            return;
-                        }
-                        if let Some(shard) = ShardId::new(*byte) {
-                            ring(shard);
+                        match *byte {
+                            CLOSE => return,
+                            RUNNERS => heard(Rung::Runners),
+                            shard => ShardId::new(shard)
+                                .map(Rung::Shard)
+                                .into_iter()
+                                .for_each(&heard),
                         }
                     }
                 }
@@ -79,8 +92,18 @@ impl Bell {
 /// Rings the bells of all live runners for some shards. What cannot be rung is left to its
 /// heartbeat.
 pub fn ring(runners: &Path, shards: &[ShardId]) {
-    let Ok(found) = all(runners) else { return };
     let bytes: Vec<u8> = shards.iter().map(|shard| shard.number()).collect();
+    send(runners, &bytes);
+}
+
+/// Tells all live runners that one has come or gone. They share the work by how many they are, and
+/// would try for the same steps until their next heartbeat.
+pub fn tell_of_runners(runners: &Path) {
+    send(runners, &[RUNNERS]);
+}
+
+fn send(runners: &Path, bytes: &[u8]) {
+    let Ok(found) = all(runners) else { return };
     for id in found {
         let pipe = OpenOptions::new()
             .write(true)
@@ -88,7 +111,7 @@ pub fn ring(runners: &Path, shards: &[ShardId]) {
             .custom_flags(OFlag::O_NONBLOCK.bits())
             .open(dir_of(runners, id).join(BELL));
         if let Ok(mut pipe) = pipe {
-            drop(pipe.write_all(&bytes));
+            drop(pipe.write_all(bytes));
         }
     }
 }
@@ -112,11 +135,13 @@ mod tests {
         let bell = std::sync::Arc::new(Bell::hang(&dir).unwrap());
         let (send, rings) = mpsc::channel();
         let inside = std::sync::Arc::clone(&bell);
-        let listener = std::thread::spawn(move || inside.listen(|shard| send.send(shard).unwrap()));
+        let listener = std::thread::spawn(move || inside.listen(|rung| send.send(rung).unwrap()));
         let [a, c] = [0, 2].map(|n| ShardId::new(n).unwrap());
         ring(runners.path(), &[a, c]);
-        assert_eq!(rings.recv().unwrap(), a);
-        assert_eq!(rings.recv().unwrap(), c);
+        assert_eq!(rings.recv().unwrap(), Rung::Shard(a));
+        assert_eq!(rings.recv().unwrap(), Rung::Shard(c));
+        tell_of_runners(runners.path());
+        assert_eq!(rings.recv().unwrap(), Rung::Runners);
         bell.close();
         listener.join().unwrap();
         assert!(rings.recv().is_err());

@@ -97,6 +97,10 @@ impl Drop for Presence {
     fn drop(&mut self) {
         // What cannot be removed is removed by the next runner that finds it dead.
         drop(remove(&self.dir));
+        self.dir
+            .parent()
+            .into_iter()
+            .for_each(bell::tell_of_runners);
     }
 }
 

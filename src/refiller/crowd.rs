@@ -3,7 +3,7 @@
 //! All runners see the same due steps and would choose the same ones: with three of them more than
 //! half of all claims were lost to a faster one. So each prefers the steps whose numbers fall to it
 //! (number modulo the count of live runners). It is a preference and never a right: what is taken is
-//! still decided by the claim, a runner whose workers would sleep takes what there is, and a key's
+//! still decided by the claim, a runner that finds nothing of its own takes what there is, and a key's
 //! oldest step is taken by whoever sees it wait for too long, so that a busy or stuck runner's steps
 //! are late by that and not by its patience.
 
@@ -67,13 +67,15 @@ impl Chooser {
         u32::try_from(crowd.get().of).unwrap_or(1)
     }
 
-    /// Reduces each key's steps, oldest first, to those that this runner should try for. `parked` of
-    /// its workers sleep. `now` is on the monotonic clock.
+    /// Reduces each key's steps, oldest first, to those that this runner should try for. `now` is on the
+    /// monotonic clock.
+    ///
+    /// Others' steps are taken only where there is none of its own, also while workers sleep: short
+    /// steps let them sleep for a moment between any two, and every third claim was lost to that.
     pub(super) fn choose(
         &mut self,
         crowd: &Crowd,
         lists: &mut [(FairnessKey, Vec<LocalId>)],
-        parked: usize,
         now: Duration,
         patience: Duration,
     ) {
@@ -87,7 +89,6 @@ impl Chooser {
             .iter()
             .map(|(_, ids)| ids.iter().filter(|id| split.is_mine(**id)).count())
             .sum();
-        let idle = own <= parked;
         for (key, ids) in lists {
             let head = ids.first().copied().filter(|id| !split.is_mine(*id));
             let mut stale = None;
@@ -104,7 +105,7 @@ impl Chooser {
             let (mine, others): (Vec<LocalId>, Vec<LocalId>) =
                 ids.iter().partition(|id| split.is_mine(**id));
             *ids = stale.into_iter().chain(mine).collect();
-            if idle {
+            if own == 0 {
                 ids.extend(others.into_iter().filter(|id| stale != Some(*id)));
             }
         }
@@ -122,21 +123,9 @@ mod tests {
         numbers.iter().copied().map(LocalId::new).collect()
     }
 
-    fn chosen(
-        chooser: &mut Chooser,
-        crowd: &Crowd,
-        of: &[i64],
-        parked: usize,
-        at: u64,
-    ) -> Vec<LocalId> {
+    fn chosen(chooser: &mut Chooser, crowd: &Crowd, of: &[i64], at: u64) -> Vec<LocalId> {
         let mut lists = [(FairnessKey::default(), ids(of))];
-        chooser.choose(
-            crowd,
-            &mut lists,
-            parked,
-            Duration::from_millis(at),
-            PATIENCE,
-        );
+        chooser.choose(crowd, &mut lists, Duration::from_millis(at), PATIENCE);
         let [(_, ids)] = lists;
         ids
     }
@@ -144,15 +133,9 @@ mod tests {
     #[test]
     fn a_runner_alone_takes_all_in_their_order() {
         let (mut chooser, crowd) = (Chooser::default(), Crowd::default());
-        assert_eq!(
-            chosen(&mut chooser, &crowd, &[1, 2, 3], 0, 0),
-            ids(&[1, 2, 3])
-        );
+        assert_eq!(chosen(&mut chooser, &crowd, &[1, 2, 3], 0), ids(&[1, 2, 3]));
         crowd.set(5, 3);
-        assert_eq!(
-            chosen(&mut chooser, &crowd, &[1, 2, 3], 0, 0),
-            ids(&[1, 2, 3])
-        );
+        assert_eq!(chosen(&mut chooser, &crowd, &[1, 2, 3], 0), ids(&[1, 2, 3]));
         assert_eq!(Chooser::spread(&crowd), 1);
     }
 
@@ -163,25 +146,20 @@ mod tests {
         for mine in 0..3 {
             let crowd = Crowd::default();
             crowd.set(mine, 3);
-            met.extend(chosen(&mut Chooser::default(), &crowd, &all, 0, 0));
+            met.extend(chosen(&mut Chooser::default(), &crowd, &all, 0));
         }
         met.sort_unstable();
         assert_eq!(met, ids(&all));
     }
 
     #[test]
-    fn a_runner_whose_workers_sleep_takes_what_there_is_its_own_first() {
+    fn a_runner_takes_others_steps_only_where_it_has_none() {
         let crowd = Crowd::default();
         crowd.set(0, 2);
-        assert_eq!(
-            chosen(&mut Chooser::default(), &crowd, &[1, 2, 3], 1, 0),
-            ids(&[2, 1, 3])
-        );
-        // With nothing of its own it would leave its cache empty, and nothing would turn it.
-        assert_eq!(
-            chosen(&mut Chooser::default(), &crowd, &[1, 3], 0, 0),
-            ids(&[1, 3])
-        );
+        let of = |all| chosen(&mut Chooser::default(), &crowd, all, 0);
+        assert_eq!(of(&[1, 2, 3]), ids(&[2]));
+        // It would leave its cache empty, and nothing would turn it.
+        assert_eq!(of(&[1, 3]), ids(&[1, 3]));
     }
 
     /// Otherwise the oldest step of a key would wait as long as the runner that it falls to is stuck.
@@ -191,13 +169,10 @@ mod tests {
         let crowd = Crowd::default();
         crowd.set(0, 2);
         let all = [1, 2, 3, 4, 6];
-        assert_eq!(chosen(&mut chooser, &crowd, &all, 0, 0), ids(&[2, 4, 6]));
-        assert_eq!(chosen(&mut chooser, &crowd, &all, 0, 999), ids(&[2, 4, 6]));
-        assert_eq!(
-            chosen(&mut chooser, &crowd, &all, 0, 1000),
-            ids(&[1, 2, 4, 6])
-        );
+        assert_eq!(chosen(&mut chooser, &crowd, &all, 0), ids(&[2, 4, 6]));
+        assert_eq!(chosen(&mut chooser, &crowd, &all, 999), ids(&[2, 4, 6]));
+        assert_eq!(chosen(&mut chooser, &crowd, &all, 1000), ids(&[1, 2, 4, 6]));
         let others = [3, 4, 6];
-        assert_eq!(chosen(&mut chooser, &crowd, &others, 0, 1500), ids(&[4, 6]));
+        assert_eq!(chosen(&mut chooser, &crowd, &others, 1500), ids(&[4, 6]));
     }
 }

@@ -357,7 +357,6 @@ impl Refiller {
         self.chooser.choose(
             &self.with.crowd,
             &mut free,
-            self.with.cache.parked(),
             self.with.clock.monotonic(),
             self.pace.heartbeat,
         );
