@@ -50,3 +50,38 @@ fn a_drain_waits_for_what_another_runner_runs() {
     assert_eq!(sandbox.step(id)["state"], "succeeded");
     drop(runner);
 }
+
+/// With a heartbeat of an hour only the bell can have told.
+#[test]
+fn a_runner_hears_of_one_that_came_later_and_leaves_it_its_part() {
+    let sandbox = Sandbox::with_shards(1);
+    let config = sandbox.work("../home/config/fairq");
+    std::fs::create_dir_all(&config).unwrap();
+    std::fs::write(config.join("config.toml"), "heartbeat_ms = 3600000\n").unwrap();
+    let wait = |gate: &str| format!("until test -e {gate}; do sleep 0.01; done");
+    sandbox.enqueue([wait("one")]);
+    let first = sandbox.runner(&["--workers", "1"]);
+    until("the first works", || sandbox.count("running") == 1);
+    sandbox.enqueue([wait("two")]);
+    let second = sandbox.runner(&["--workers", "1"]);
+    until("the second works", || sandbox.count("running") == 2);
+    std::fs::write(sandbox.work("one"), "").unwrap();
+    let mut seen = 0;
+    until("one runner leaves every second step to the other", || {
+        sandbox.enqueue_lines(&[], &vec!["echo $FAIRQ_ID >>order".to_owned(); 10]);
+        until("they are over", || {
+            sandbox.count("ready") == 0 && sandbox.count("running") == 1
+        });
+        let order = lines(&sandbox.work("order"));
+        let numbers: Vec<u64> = order[seen..]
+            .iter()
+            .map(|id| id[1..].parse().unwrap())
+            .collect();
+        seen = order.len();
+        numbers[..5]
+            .iter()
+            .all(|number| number % 2 == numbers[0] % 2)
+    });
+    std::fs::write(sandbox.work("two"), "").unwrap();
+    drop((first, second));
+}
