@@ -2,6 +2,8 @@
 //!
 //! Data carries RFC 3339 in UTC instead, which is how a [`Timestamp`] displays itself.
 
+use std::sync::OnceLock;
+
 use jiff::civil::{DateTime, Time};
 use jiff::tz::{AmbiguousOffset, TimeZone};
 
@@ -14,6 +16,13 @@ const FORMS: &str =
 /// The user's time zone.
 #[derive(Clone, Debug)]
 pub struct Zone {
+    /// Found at the first use: the library walks through all zones that the system has, which takes
+    /// a tenth of an enqueue that asks for none.
+    known: OnceLock<Known>,
+}
+
+#[derive(Clone, Debug)]
+struct Known {
     zone: TimeZone,
     /// Why the user's zone is not known; UTC stands in for showing, not for reading.
     trouble: Option<String>,
@@ -22,22 +31,37 @@ pub struct Zone {
 impl Zone {
     /// Returns the zone that `TZ` names, else the system's. Where that fails, instants are shown in
     /// UTC, and local times are refused rather than misread.
-    pub fn of_process() -> Self {
-        match TimeZone::try_system() {
-            Ok(zone) => Self::new(zone),
-            Err(error) => Self {
-                zone: TimeZone::UTC,
-                trouble: Some(error.to_string()),
-            },
+    pub const fn of_process() -> Self {
+        Self {
+            known: OnceLock::new(),
         }
     }
 
     /// Returns a given zone.
-    pub const fn new(zone: TimeZone) -> Self {
-        Self {
+    pub fn new(zone: TimeZone) -> Self {
+        Self::of(Known {
             zone,
             trouble: None,
+        })
+    }
+
+    fn of(known: Known) -> Self {
+        Self {
+            known: known.into(),
         }
+    }
+
+    fn found(&self) -> &Known {
+        self.known.get_or_init(|| match TimeZone::try_system() {
+            Ok(zone) => Known {
+                zone,
+                trouble: None,
+            },
+            Err(error) => Known {
+                zone: TimeZone::UTC,
+                trouble: Some(error.to_string()),
+            },
+        })
     }
 
     /// Returns the instant in this zone: `2027-03-14 16:00:00 EDT`.
@@ -46,7 +70,7 @@ impl Zone {
         jiff::Timestamp::from_millisecond(instant.millis()).map_or_else(
             |_| instant.to_string(),
             |exact| {
-                let offset = self.zone.to_offset_info(exact);
+                let offset = self.found().zone.to_offset_info(exact);
                 let local = offset.offset().to_datetime(exact);
                 format!(
                     "{} {}",
@@ -96,8 +120,9 @@ impl Zone {
     }
 
     fn known(&self, text: &str) -> Result<&TimeZone> {
-        match &self.trouble {
-            None => Ok(&self.zone),
+        let Known { zone, trouble } = self.found();
+        match trouble {
+            None => Ok(zone),
             Some(trouble) => Err(Error::new(
                 ErrorKind::Config,
                 format!("{text:?} is a local time, and the time zone is not known: {trouble}"),
@@ -446,10 +471,10 @@ mod tests {
 
     #[test]
     fn without_a_zone_only_what_needs_none_is_read() {
-        let zone = Zone {
+        let zone = Zone::of(Known {
             zone: TimeZone::UTC,
             trouble: Some("no such zone".to_owned()),
-        };
+        });
         let now = at("2027-11-07T06:30:00Z");
         assert_eq!(zone.read("now", now).unwrap(), now);
         assert_eq!(zone.read("2027-11-07T06:30:00Z", now).unwrap(), now);

@@ -90,3 +90,16 @@ fn steps_read_nothing_whatever_the_runner_is_given() {
     assert_eq!(sandbox.fairq(["logs", "a1"]).text(), "end\n");
     until("it is over", || sandbox.count("succeeded") == 1);
 }
+
+/// Whoever closes a shard's file last folds its log in, which takes longer than all else that a passer-by
+/// does; so does opening one shard more than the step's. Neither is left to be seen in the ids.
+#[test]
+fn a_passer_by_opens_its_steps_shard_and_folds_no_log_in() {
+    let sandbox = Sandbox::with_shards(2);
+    let log = |shard: u8| sandbox.store().join(format!("shard-{shard}.db-wal"));
+    let [a, b] = [0, 1].map(log);
+    assert!(!a.exists() && !b.exists());
+    let id = sandbox.enqueue(["true"]).remove(0);
+    let touched = [a, b].map(|log| log.exists());
+    assert_eq!(touched, [id.starts_with('a'), id.starts_with('b')], "{id}");
+}

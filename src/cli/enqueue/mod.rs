@@ -35,7 +35,7 @@ use crate::error::Result;
 use crate::model::{ShardId, StepId};
 use crate::presence::bell;
 use crate::store::sqlite::{Mode, SqliteStore, runners_dir};
-use crate::store::{Intake as _, Put, Read as _};
+use crate::store::{Intake as _, Put};
 
 /// Exit code where a step was there already.
 const MET: u8 = 4;
@@ -175,7 +175,7 @@ pub(super) fn run(args: &EnqueueArgs, context: &mut Context) -> Result<Done> {
     let enqueued = enqueued(args, &put, &batch);
     tell(args, context, &enqueued)?;
     if !args.quiet {
-        tell_pauses(context, &store, &batch);
+        tell_pauses(context, &store, &enqueued.ids, &batch);
     }
     let met = !enqueued.met.is_empty();
     let done = await_ends(args, context, &store, &enqueued.ids)?;
@@ -203,8 +203,10 @@ fn ring(store: &SqliteStore, put: &[Put]) {
 
 /// Says so if something of what was put in will not start because somebody has paused it. It is said
 /// of steps that are stored already: what cannot be read is no failure.
-fn tell_pauses(context: &mut Context, store: &SqliteStore, batch: &Batch) {
-    let mut pauses = store.pauses().unwrap_or_default();
+fn tell_pauses(context: &mut Context, store: &SqliteStore, ids: &[StepId], batch: &Batch) {
+    // A shard that is open already: to open another costs as much as putting the step in.
+    let Some(one) = ids.first() else { return };
+    let mut pauses = store.pauses_on(one.shard).unwrap_or_default();
     pauses.retain(|paused| match batch {
         Batch::Whole(steps) => steps
             .iter()

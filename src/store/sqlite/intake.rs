@@ -65,7 +65,18 @@ fn unreached(shard: ShardId) -> Error {
 }
 
 /// A connection of our own to each shard that a batch touches.
-pub(super) struct Open<'s>(Vec<(&'s Shard, Connection)>);
+pub(super) struct Open<'s>(Vec<(&'s Shard, Option<Connection>)>);
+
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        for (shard, connection) in &mut self.0 {
+            connection
+                .take()
+                .into_iter()
+                .for_each(|one| shard.give_back(one));
+        }
+    }
+}
 
 impl<'s> Open<'s> {
     /// Opens them in the order of the shards, so that two batches never wait for each other.
@@ -74,7 +85,7 @@ impl<'s> Open<'s> {
             .iter()
             .map(|shard| {
                 let shard = store.shard(*shard)?;
-                Ok((shard, shard.own_connection()?))
+                Ok((shard, Some(shard.take_connection()?)))
             })
             .collect::<Result<_>>()
             .map(Self)
@@ -85,6 +96,7 @@ impl<'s> Open<'s> {
     pub(super) fn begin(&self) -> Result<Fills<'_>> {
         self.0
             .iter()
+            .filter_map(|(shard, connection)| Some((shard, connection.as_ref()?)))
             .map(|(shard, connection)| Ok((shard.id(), Fill::begin(shard, connection)?)))
             .collect()
     }

@@ -46,7 +46,7 @@ use self::checkpoint::Checkpointer;
 use self::layout::Manifest;
 use self::shard::Shard;
 use super::placement::{Placement, Placer};
-use super::{Release, Store};
+use super::{Paused, Release, Store};
 use crate::ambient::{Clock, Dice};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{Released, ShardId, Timestamp};
@@ -215,6 +215,16 @@ impl SqliteStore {
         self.shards
             .iter()
             .for_each(|shard| shard.resize_pool(readers));
+    }
+
+    /// Returns what is paused, as one shard knows it: every other knows the same, but for the moment in
+    /// which it is changed.
+    ///
+    /// # Errors
+    ///
+    /// Those of reading that shard.
+    pub fn pauses_on(&self, shard: ShardId) -> Result<Vec<Paused>> {
+        self.shard(shard)?.read(pauses::read)
     }
 
     fn shard(&self, shard: ShardId) -> Result<&Shard> {

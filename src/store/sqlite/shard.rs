@@ -102,9 +102,15 @@ impl Shard {
         &self,
         read: impl FnOnce(&Connection) -> rusqlite::Result<T>,
     ) -> Result<T> {
-        let lent = self.readers.get()?;
         let failed = |error| conn::failed(&error, self.id, &self.path);
-        snapshot(&lent, read).map_err(failed)
+        // Opening a file costs a passer-by more than all that it asks.
+        if let Writing::Here(slot) = &self.writing
+            && let Ok(held) = slot.try_lock()
+            && let Some((connection, _)) = &*held
+        {
+            return snapshot(connection, read).map_err(failed);
+        }
+        snapshot(&*self.readers.get()?, read).map_err(failed)
     }
 
     /// Reads on the connection that `data_version` is asked of: it must always be the same one.
@@ -155,8 +161,29 @@ impl Shard {
         }
     }
 
-    /// Opens a transaction in the caller's own hands, for writes that span shards. Only in a
-    /// process that visits.
+    /// Returns a connection for a transaction in the caller's own hands, such as one that spans
+    /// shards. In a process that visits, the one that it has, if it is free.
+    pub(super) fn take_connection(&self) -> Result<Connection> {
+        if let Writing::Here(slot) = &self.writing
+            && let Ok(mut held) = slot.try_lock()
+            && let Some((connection, _)) = held.take()
+        {
+            return Ok(connection);
+        }
+        self.own_connection()
+    }
+
+    /// Takes back a connection whose transaction is over.
+    pub(super) fn give_back(&self, connection: Connection) {
+        if let Writing::Here(slot) = &self.writing
+            && let Ok(mut held) = slot.try_lock()
+        {
+            // Whoever uses it next sets how far his commit goes.
+            held.get_or_insert((connection, Durability::Full));
+        }
+    }
+
+    /// Opens a connection in the caller's own hands.
     pub(super) fn own_connection(&self) -> Result<Connection> {
         conn::open(&self.path, self.id, &self.manifest, Use::Visit)
     }
