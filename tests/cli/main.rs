@@ -14,4 +14,5 @@ mod output;
 mod refusals;
 mod steps;
 mod store;
+mod unstarted;
 mod waiting;
