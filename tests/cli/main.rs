@@ -10,6 +10,7 @@
 mod common;
 
 mod help;
+mod injection;
 mod output;
 mod refusals;
 mod steps;
