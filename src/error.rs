@@ -59,7 +59,7 @@ impl Error {
     pub fn new(kind: ErrorKind, what: impl Into<String>) -> Self {
         Self {
             kind,
-            what: what.into(),
+            what: tidy(what.into()),
             causes: Vec::new(),
             hints: Vec::new(),
         }
@@ -70,7 +70,7 @@ impl Error {
     pub fn caused_by(mut self, cause: &dyn std::error::Error) -> Self {
         let mut next = Some(cause);
         while let Some(error) = next {
-            let text = error.to_string();
+            let text = plain(error);
             if self.causes.last() != Some(&text) {
                 self.causes.push(text);
             }
@@ -82,7 +82,7 @@ impl Error {
     /// Adds what the user can do about it.
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
-        self.hints.push(hint.into());
+        self.hints.push(tidy(hint.into()));
         self
     }
 
@@ -90,7 +90,7 @@ impl Error {
     #[must_use]
     pub fn context(mut self, what: impl Into<String>) -> Self {
         self.causes
-            .insert(0, std::mem::replace(&mut self.what, what.into()));
+            .insert(0, std::mem::replace(&mut self.what, tidy(what.into())));
         self
     }
 
@@ -127,6 +127,53 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
+/// The longest that a part of an error is, in bytes: it may repeat what it was given, which may be
+/// megabytes of anything.
+const MOST_BYTES: usize = 4_096;
+
+/// Returns what an error says, for people: one line of bounded length, without the system's number
+/// for it, which says nothing more than the words before it.
+pub fn plain(error: &dyn std::error::Error) -> String {
+    let text = error.to_string();
+    let mut rest = text.as_str();
+    let mut kept = String::with_capacity(rest.len());
+    while let Some((before, after)) = rest.split_once(" (os error ") {
+        kept.push_str(before);
+        let digits = after.bytes().take_while(u8::is_ascii_digit).count();
+        match after[digits..].strip_prefix(')') {
+            Some(end) if digits > 0 => rest = end,
+            _ => {
+                kept.push_str(" (os error ");
+                rest = after;
+            }
+        }
+    }
+    kept.push_str(rest);
+    tidy(kept)
+}
+
+/// Makes a text one line of bounded length.
+fn tidy(mut text: String) -> String {
+    if text.len() > MOST_BYTES {
+        let end = (0..=MOST_BYTES).rev().find(|at| text.is_char_boundary(*at));
+        text.truncate(end.unwrap_or(0));
+        text.push('…');
+    }
+    if !text.contains(char::is_control) {
+        return text;
+    }
+    let mut line = String::with_capacity(text.len());
+    for letter in text.chars() {
+        match letter {
+            '\n' | '\r' | '\t' => line.extend(letter.escape_default()),
+            '\0'..='\x1f' | '\x7f' => line.push_str(&format!("\\x{:02x}", u32::from(letter))),
+            _ if letter.is_control() => line.extend(letter.escape_unicode()),
+            _ => line.push(letter),
+        }
+    }
+    line
+}
+
 /// Lets an error of the operating system or of a library become one of ours, with its context.
 pub trait Context<T> {
     /// Says what was being done when it failed.
@@ -160,5 +207,43 @@ mod tests {
         );
         assert_eq!(error.kind().exit_code(), 75);
         assert_eq!(error.hints(), ["pour water on it"]);
+    }
+
+    #[test]
+    fn a_number_of_the_system_is_not_said() {
+        for (said, plain) in [
+            (
+                "No such file or directory (os error 2)",
+                "No such file or directory",
+            ),
+            ("a (os error 2): b (os error 13)", "a: b"),
+            (
+                "is (os error x) (os error ) (os error 7",
+                "is (os error x) (os error ) (os error 7",
+            ),
+        ] {
+            let cause = std::io::Error::other(said);
+            assert_eq!(super::plain(&cause), plain);
+            let error = Error::new(ErrorKind::General, "no").caused_by(&cause);
+            assert_eq!(error.causes(), [plain]);
+        }
+    }
+
+    #[test]
+    fn whatever_it_was_given_an_error_is_a_short_line() {
+        let text = "a\n\r\t\u{1b}[2J\0\u{85}é".repeat(100_000);
+        let cause = std::io::Error::other(text.clone());
+        let error = Error::new(ErrorKind::Usage, &*text)
+            .caused_by(&cause)
+            .hint(&*text)
+            .context(text);
+        let parts = error.causes().iter().chain(error.hints());
+        for part in parts.map(String::as_str).chain([error.what()]) {
+            assert!(!part.contains(char::is_control), "{part}");
+            assert!(
+                part.len() < 10 * MOST_BYTES && part.starts_with("a\\n"),
+                "{part}"
+            );
+        }
     }
 }

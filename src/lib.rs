@@ -26,7 +26,7 @@
 //! | level | modules | may import |
 //! |---|---|---|
 //! | 0 | `model`, `ambient`, `sync` | nothing of ours (`ambient` the model) |
-//! | 1 | `error`, `event`, `tally`, `cache`, `stats` | level 0 |
+//! | 1 | `error`, `event`, `tally`, `cache`, `stats`, and `fuzz` for tests | level 0 |
 //! | 2 | `planner`, `store`, `config`, `presence`, `decisions` | levels 0 and 1 |
 //! | 3 | `refiller`, `crew`, `completion` | levels 0 to 2, never one another |
 //! | 4 | `engine` | all of these, but no backend of the store |
@@ -53,6 +53,8 @@
 pub mod ambient;
 pub mod error;
 pub mod event;
+#[cfg(test)]
+mod fuzz;
 pub mod model;
 mod sync;
 

@@ -118,6 +118,10 @@ impl Known {
             id: Option<String>,
             key: Option<String>,
         }
+        // Runners write none; one outside of a string could not be escaped when it is shown.
+        if line.iter().any(u8::is_ascii_control) {
+            return None;
+        }
         let raw: Raw = serde_json::from_slice(line).ok()?;
         let at: jiff::Timestamp = raw.at.parse().ok()?;
         Some(Self {

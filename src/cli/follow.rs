@@ -10,11 +10,12 @@ use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
 
 use super::pace::Pace;
+use super::render::text;
 use super::{Context, show};
 use crate::crew::capture::live_path;
 use crate::crew::journal::{SlotState, Testament};
 use crate::error::{Context as _, ErrorKind, Result};
-use crate::model::{StepId, StepState, Stream};
+use crate::model::{Ending, StepId, StepState, Stream};
 use crate::presence;
 use crate::store::sqlite::{SqliteStore, runners_dir};
 use crate::store::{Output, Read as _, StepView, Supply as _};
@@ -175,6 +176,9 @@ impl Follower<'_> {
                 })?;
         }
         thread.over = thread.step.state.is_final();
+        if thread.over {
+            tell_unstarted(self.context, &thread.step);
+        }
         Ok(came)
     }
 
@@ -307,6 +311,9 @@ pub(super) fn print_live(
     store: &SqliteStore,
     step: &StepView,
 ) -> Result<()> {
+    if tell_unstarted(context, step) {
+        return Ok(());
+    }
     if step.state != StepState::Running {
         context.screen.talk(&format!(
             "{} is {} and has written nothing yet",
@@ -327,6 +334,26 @@ pub(super) fn print_live(
         context.screen.raw(shown)?;
     }
     Ok(())
+}
+
+/// Says so if a step is over and its last try never started, and why; `false` if that is not so.
+pub(super) fn tell_unstarted(context: &mut Context, step: &StepView) -> bool {
+    let why = match &step.ending {
+        Some(Ending::Unstarted { reason } | Ending::Skipped { reason }) => reason,
+        Some(Ending::Cancelled) => "it was cancelled before",
+        Some(Ending::Expired) => "it had expired before",
+        Some(
+            Ending::Exited { .. }
+            | Ending::Signalled { .. }
+            | Ending::Interrupted
+            | Ending::Lost
+            | Ending::TimedOut { .. },
+        )
+        | None => return false,
+    };
+    let line = format!("{} never started: {why}", step.id);
+    context.screen.talk(&text::shown(line));
+    true
 }
 
 /// Opens the capture files of a running step; `None` while they cannot be told.

@@ -7,6 +7,8 @@ use super::Done;
 use crate::error::Result;
 
 mod cache;
+#[cfg(test)]
+mod hostile;
 mod live;
 pub(super) mod picture;
 mod plan;

@@ -113,6 +113,9 @@ fn print(
     };
     match wanted {
         Some(attempt) => {
+            if args.attempt.is_none() {
+                follow::tell_unstarted(context, step);
+            }
             for stream in args.view().streams {
                 let tail = args.tail;
                 print_kept(context, store, step.id, attempt.fence, *stream, tail)?;

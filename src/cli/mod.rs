@@ -14,6 +14,8 @@ mod eventlog;
 mod events;
 mod explain;
 mod follow;
+#[cfg(test)]
+mod hostile;
 mod init;
 mod inspect;
 mod logs;

@@ -301,4 +301,6 @@ impl Settings {
 }
 
 #[cfg(test)]
+mod hostile;
+#[cfg(test)]
 mod tests;

@@ -10,8 +10,9 @@
 //! unused, fence (4), local id (8), pid (4), 4 unused, both ends of its birth (8 and 8), 16
 //! unused, checksum (8). Nothing but zeros is an idle worker.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::hash::Hasher as _;
+use std::io::Read as _;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
@@ -25,6 +26,8 @@ use super::process::{Birth, BootId, ProcessIdentity};
 const MAGIC: [u8; 8] = *b"fairqjr1";
 const RECORD: usize = 64;
 const CHECKSUM: usize = 56;
+/// No journal is larger; it has a record for each worker.
+const MOST_BYTES: u64 = 16 << 20;
 
 const ABOUT_TO_START: u8 = 1;
 const RUNNING: u8 = 2;
@@ -147,9 +150,12 @@ impl Testament {
     ///
     /// Unavailable: there is no such file, or it may not be read.
     pub fn read(path: &Path) -> Result<Self> {
-        let bytes = fs::read(path).or_fail(ErrorKind::Unavailable, || {
-            format!("cannot read the journal {}", path.display())
-        })?;
+        let mut bytes = Vec::new();
+        File::open(path)
+            .and_then(|file| file.take(MOST_BYTES).read_to_end(&mut bytes))
+            .or_fail(ErrorKind::Unavailable, || {
+                format!("cannot read the journal {}", path.display())
+            })?;
         Ok(Self::parse(&bytes))
     }
 
@@ -259,7 +265,10 @@ fn field<const N: usize>(record: &Record, from: usize) -> [u8; N] {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
+    use crate::fuzz;
 
     const BIRTH: Birth = Birth {
         pid: 4711,
@@ -304,6 +313,36 @@ mod tests {
             testament.slots,
             [RUNS(), SlotState::Idle, SlotState::Idle, starts]
         );
+    }
+
+    /// What is believed of a journal that somebody has written over is what was written, where it was.
+    #[test]
+    fn whatever_becomes_of_a_journal_only_what_was_written_is_believed() {
+        let (_dir, path) = written();
+        let bytes = fs::read(&path).unwrap();
+        let whole = Testament::parse(&bytes);
+        let records: Vec<&[u8]> = bytes.chunks(RECORD).chain([bytes.as_slice()]).collect();
+        let make = |dice: &mut crate::ambient::Dice| {
+            let mut bytes = bytes.clone();
+            for _ in 0..dice.below(3) {
+                fuzz::change(dice, &mut bytes, &records, &records);
+            }
+            bytes
+        };
+        fuzz::each("a journal", 4_000, make, |bytes| {
+            let found = Testament::parse(bytes);
+            let right = bytes.len().div_ceil(RECORD).saturating_sub(1);
+            assert_eq!(found.slots.len(), right);
+            assert!(found.runner.is_none() || found.runner == whole.runner);
+            for (worker, slot) in found.slots.iter().enumerate() {
+                let known = matches!(slot, SlotState::Idle | SlotState::Damaged);
+                assert!(
+                    known || whole.slots.get(worker) == Some(slot),
+                    "{worker}: {slot:?}"
+                );
+            }
+            found == whole
+        });
     }
 
     #[test]

@@ -23,6 +23,9 @@ pub use log::DecisionLog;
 const SCHEMA: u32 = 1;
 /// Of so many runners logs are kept.
 const MOST_RUNNERS: usize = 16;
+/// No log is larger: one that has grown too large gives way after what was written last, whose slots
+/// may have long keys.
+const MOST_READ: u64 = 16 << 20;
 /// What a log's name ends with, and its predecessor's.
 const ENDINGS: [&str; 2] = [".ndjson", ".ndjson.old"];
 
@@ -138,8 +141,9 @@ fn text_of(path: &Path) -> Result<String> {
     let failed = || format!("cannot read the log of decisions {}", path.display());
     let mut bytes = Vec::new();
     match File::open(path) {
-        Ok(mut file) => {
-            file.read_to_end(&mut bytes)
+        Ok(file) => {
+            file.take(MOST_READ)
+                .read_to_end(&mut bytes)
                 .or_fail(ErrorKind::Unavailable, failed)?;
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -179,5 +183,7 @@ fn make_room(dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
+#[cfg(test)]
+mod hostile;
 #[cfg(test)]
 mod tests;

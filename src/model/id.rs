@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// The number of a shard, from 0; written as a letter inside a step id (`a` is shard 0).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
+#[serde(try_from = "u8", into = "u8")]
 pub struct ShardId(u8);
 
 impl ShardId {
@@ -41,6 +41,20 @@ impl ShardId {
     /// Returns the letter that stands for this shard in a step id.
     pub const fn letter(self) -> char {
         (b'a' + self.0) as char
+    }
+}
+
+impl TryFrom<u8> for ShardId {
+    type Error = String;
+
+    fn try_from(number: u8) -> Result<Self, Self::Error> {
+        Self::new(number).ok_or_else(|| format!("{number} is not the number of a shard"))
+    }
+}
+
+impl From<ShardId> for u8 {
+    fn from(shard: ShardId) -> Self {
+        shard.number()
     }
 }
 
@@ -170,12 +184,29 @@ impl fmt::Display for RunnerId {
 }
 
 impl FromStr for RunnerId {
-    type Err = std::num::ParseIntError;
+    type Err = ParseRunnerError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        i64::from_str_radix(text, 16).map(Self::new)
+        // One spelling only: a runner's folder and logs are found again by their names.
+        i64::from_str_radix(text, 16)
+            .ok()
+            .map(Self::new)
+            .filter(|runner| runner.to_string() == text)
+            .ok_or_else(|| ParseRunnerError(text.to_owned()))
     }
 }
+
+/// Why a text is not a runner's id.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParseRunnerError(String);
+
+impl fmt::Display for ParseRunnerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} is not a runner's id", self.0)
+    }
+}
+
+impl std::error::Error for ParseRunnerError {}
 
 impl Serialize for RunnerId {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {

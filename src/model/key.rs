@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 /// Strict priority: lower is served first, and no worse band is served while a better one has due
 /// work on any shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
+#[serde(try_from = "u32", into = "u32")]
 pub struct Band(u32);
 
 impl Band {
@@ -36,6 +36,20 @@ impl Band {
 impl Default for Band {
     fn default() -> Self {
         Self::DEFAULT
+    }
+}
+
+impl TryFrom<u32> for Band {
+    type Error = ParseKeyError;
+
+    fn try_from(number: u32) -> Result<Self, Self::Error> {
+        Self::new(number).ok_or_else(|| ParseKeyError(format!("{number} is not a band")))
+    }
+}
+
+impl From<Band> for u32 {
+    fn from(band: Band) -> Self {
+        band.get()
     }
 }
 

@@ -21,7 +21,7 @@ pub use ending::{
     Captured, Ending, Finished, Found, LostRun, Recorded, Released, Settled, Settlement, Stream,
     Verdict,
 };
-pub use id::{LocalId, ParseIdError, RunnerId, ShardId, StepId};
+pub use id::{LocalId, ParseIdError, ParseRunnerError, RunnerId, ShardId, StepId};
 pub use key::{Band, FairnessKey, ParseKeyError, Weight};
 pub use policy::{Backoff, LimitName, OnLost, Policy};
 pub use step::{

@@ -95,7 +95,7 @@ pub struct Backoff {
     /// Before the second try.
     #[serde(rename = "base_ms")]
     pub base: Span,
-    /// How much longer each further wait is; finite, at least 1.
+    /// How much longer each further wait is; from 1 to [`Self::MOST_FACTOR`].
     pub factor: f64,
     /// The longest wait.
     #[serde(rename = "cap_ms")]
@@ -103,6 +103,9 @@ pub struct Backoff {
 }
 
 impl Backoff {
+    /// The largest factor.
+    pub const MOST_FACTOR: f64 = 1e6;
+
     /// Returns the longest wait after so many failed tries, at least one: what is left of it when
     /// chance has taken its part is at least half.
     pub fn longest(&self, failed: u32) -> Span {
@@ -120,7 +123,8 @@ impl Backoff {
             reason = "between 0 and the cap, which was a whole number"
         )]
         let capped = wait.min(self.cap.millis() as f64).max(0.0) as u64;
-        Span::from_millis(capped)
+        // A cap beyond 2^53 has been rounded on the way, perhaps up.
+        Span::from_millis(capped).min(self.cap)
     }
 }
 
@@ -194,6 +198,8 @@ impl Policy {
     pub const DEFAULT_GRACE: Span = Span::from_millis(5_000);
     /// The number of SIGTERM, which asks a step to end that names no other signal.
     pub const TERM: i32 = 15;
+    /// The largest number of a signal that can be asked for.
+    const LAST_SIGNAL: i32 = 31;
     /// After so many lost runs in a row a step is not run again of itself.
     pub const MAX_LOST: u32 = 3;
 
@@ -205,6 +211,20 @@ impl Policy {
             OnLost::Retry if is_enough => OnLost::Fail,
             OnLost::Retry | OnLost::Fail | OnLost::Hold => self.on_lost,
         }
+    }
+}
+
+impl Policy {
+    /// Reads the JSON that a policy was kept as; `None` for what is none, or one that nobody could
+    /// have asked for.
+    pub fn from_json(text: &str) -> Option<Self> {
+        let policy: Self = serde_json::from_str(text).ok()?;
+        let backoff = &policy.backoff;
+        let possible = (1.0..=Backoff::MOST_FACTOR).contains(&backoff.factor)
+            && backoff.base <= backoff.cap
+            && (1..=Self::LAST_SIGNAL).contains(&policy.kill_signal)
+            && policy.limits.values().all(|places| *places > 0);
+        possible.then_some(policy)
     }
 }
 

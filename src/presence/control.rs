@@ -5,7 +5,7 @@
 //! half a message or sends rubbish holds up nobody.
 
 use std::fs::{self, File, Permissions};
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{Read as _, Write as _};
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -17,17 +17,21 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::dir_of;
-use crate::ambient::Clock;
-use crate::error::{Context as _, Error, ErrorKind, Result};
+use crate::ambient::{Clock, SystemClock};
+use crate::error::{Context as _, Error, ErrorKind, Result, plain};
 use crate::model::{RunnerId, StepId};
 
 const SOCKET: &str = "control";
 /// A question is a short line.
 const MOST_ASKED: usize = 64 * 1024;
 /// An answer names keys and running steps.
-const MOST_ANSWERED: u64 = 64 * 1024 * 1024;
-/// How long a connection may take to ask, and an asker waits for a live runner's answer.
+const MOST_ANSWERED: usize = 64 * 1024 * 1024;
+/// So much is read or written at once.
+const PART: usize = 16 * 1024;
+/// How long a connection may take to ask, and an asker waits for a live runner to go on answering.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// How long an answer may take in all: whoever gave or took a byte now and then would else never end.
+const MOST_PATIENCE: Duration = Duration::from_secs(10);
 /// More connections at once are closed unheard: a flood must not become a flood of threads.
 const MOST_AT_ONCE: usize = 256;
 
@@ -148,20 +152,32 @@ impl Control {
 /// `Unavailable` if it cannot be reached or does not answer; `General` with its own words if it
 /// refuses.
 pub fn ask(runners: &Path, id: RunnerId, question: &Question) -> Result<serde_json::Value> {
+    ask_by(&SystemClock::new(), runners, id, question)
+}
+
+fn ask_by(
+    clock: &dyn Clock,
+    runners: &Path,
+    id: RunnerId,
+    question: &Question,
+) -> Result<serde_json::Value> {
     let failed = || format!("the runner {id} does not answer");
-    let mut stream = through_short_path(&dir_of(runners, id), UnixStream::connect)
+    let mut line = serde_json::to_vec(question).or_fail(ErrorKind::Internal, failed)?;
+    line.push(b'\n');
+    let until = Until::after(MOST_PATIENCE, clock);
+    let answer = through_short_path(&dir_of(runners, id), UnixStream::connect)
+        .and_then(|stream| {
+            say(&stream, &line, &until)?;
+            hear(&stream, MOST_ANSWERED, &until)
+        })
         .or_fail(ErrorKind::Unavailable, failed)?;
-    patient(&stream).or_fail(ErrorKind::Unavailable, failed)?;
-    let mut line = serde_json::to_string(question).or_fail(ErrorKind::Internal, failed)?;
-    line.push('\n');
-    stream
-        .write_all(line.as_bytes())
-        .or_fail(ErrorKind::Unavailable, failed)?;
-    let mut text = String::new();
-    BufReader::new(stream.take(MOST_ANSWERED))
-        .read_line(&mut text)
-        .or_fail(ErrorKind::Unavailable, failed)?;
-    match serde_json::from_str(&text).or_fail(ErrorKind::Unavailable, failed)? {
+    understand(id, &answer)
+}
+
+/// Returns what a runner has answered, which may be anything.
+fn understand(id: RunnerId, answer: &[u8]) -> Result<serde_json::Value> {
+    let failed = || format!("the runner {id} does not answer");
+    match serde_json::from_slice(answer).or_fail(ErrorKind::Unavailable, failed)? {
         Answer::Ok(value) => Ok(value),
         Answer::Error(text) => Err(Error::new(
             ErrorKind::General,
@@ -171,42 +187,76 @@ pub fn ask(runners: &Path, id: RunnerId, question: &Question) -> Result<serde_js
 }
 
 fn converse(stream: &UnixStream, answer: &Answerer, clock: &dyn Clock) -> std::io::Result<()> {
-    patient(stream)?;
-    let reply = match serde_json::from_slice(&hear(stream, clock)?) {
+    let line = hear(stream, MOST_ASKED, &Until::after(PATIENCE, clock))?;
+    let mut text = serde_json::to_vec(&reply(&line, answer))?;
+    text.push(b'\n');
+    say(stream, &text, &Until::after(MOST_PATIENCE, clock))
+}
+
+/// Returns what is answered to a line, which may be anything.
+fn reply(line: &[u8], answer: &Answerer) -> Answer {
+    match serde_json::from_slice(line) {
         Ok(question) => match answer(&question) {
             Ok(value) => Answer::Ok(value),
             Err(error) => Answer::Error(error.to_string()),
         },
-        Err(error) => Answer::Error(format!("not a question that this fairq knows: {error}")),
-    };
-    let mut text = serde_json::to_string(&reply)?;
-    text.push('\n');
-    let mut stream = stream;
-    stream.write_all(text.as_bytes())
+        Err(error) => Answer::Error(format!(
+            "not a question that this fairq knows: {}",
+            plain(&error)
+        )),
+    }
 }
 
-/// Reads a line, or as much as a question may have. All of it must come in time: whoever sent a byte
-/// now and then would else hold a place for hours.
-fn hear(mut stream: &UnixStream, clock: &dyn Clock) -> std::io::Result<Vec<u8>> {
-    let until = clock.monotonic() + PATIENCE;
-    let (mut line, mut part) = (Vec::new(), [0; 4096]);
-    loop {
-        let left = until.saturating_sub(clock.monotonic());
+/// How long something may still take.
+struct Until<'c> {
+    clock: &'c dyn Clock,
+    end: Duration,
+}
+
+impl<'c> Until<'c> {
+    fn after(span: Duration, clock: &'c dyn Clock) -> Self {
+        let end = clock.monotonic() + span;
+        Self { clock, end }
+    }
+
+    /// Returns for how long to wait for the other side to go on; an error if time is over.
+    fn left(&self) -> std::io::Result<Option<Duration>> {
+        let left = self.end.saturating_sub(self.clock.monotonic());
         if left.is_zero() {
             return Err(std::io::ErrorKind::TimedOut.into());
         }
-        stream.set_read_timeout(Some(left))?;
-        let read = stream.read(&mut part)?;
+        Ok(Some(left.min(PATIENCE)))
+    }
+}
+
+/// Reads a line, or as much as one may have. All of it must come in time.
+fn hear(mut stream: &UnixStream, most: usize, until: &Until<'_>) -> std::io::Result<Vec<u8>> {
+    let (mut line, mut part) = (Vec::new(), [0; PART]);
+    loop {
+        stream.set_read_timeout(until.left()?)?;
+        let read = match stream.read(&mut part) {
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+            read => read?,
+        };
         line.extend_from_slice(&part[..read]);
-        if read == 0 || part[..read].contains(&b'\n') || line.len() >= MOST_ASKED {
+        if read == 0 || part[..read].contains(&b'\n') || line.len() >= most {
             return Ok(line);
         }
     }
 }
 
-fn patient(stream: &UnixStream) -> std::io::Result<()> {
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))
+/// Writes a line. All of it must be taken in time, so it is written in parts: the kernel begins to
+/// count anew whenever something of what it was given at once has been taken.
+fn say(mut stream: &UnixStream, mut line: &[u8], until: &Until<'_>) -> std::io::Result<()> {
+    while !line.is_empty() {
+        stream.set_write_timeout(until.left()?)?;
+        match stream.write(&line[..line.len().min(PART)]) {
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Ok(0) => return Err(std::io::ErrorKind::WriteZero.into()),
+            written => line = &line[written?..],
+        }
+    }
+    Ok(())
 }
 
 /// Names the socket in a folder by a path that is short however deep the folder lies: the kernel
@@ -221,6 +271,9 @@ fn through_short_path<T>(
         folder.as_raw_fd()
     )))
 }
+
+#[cfg(test)]
+mod hostile;
 
 #[cfg(test)]
 mod tests {
@@ -239,7 +292,7 @@ mod tests {
     }
 
     fn clock() -> Arc<dyn Clock> {
-        Arc::new(crate::ambient::SystemClock::new())
+        Arc::new(SystemClock::new())
     }
 
     /// Serves with this answer while `with` runs.

@@ -20,6 +20,8 @@ use crate::model::{RunnerId, Timestamp};
 const LOCK: &str = "lock";
 /// What the lock is called until it is held.
 const UNBORN: &str = "lock.new";
+/// No card is larger.
+const MOST_BYTES: u64 = 4_096;
 /// How often a runner makes its folder that is taken away as it does so.
 const MOST_BIRTHS: u32 = 8;
 
@@ -215,6 +217,7 @@ pub fn card(runners: &Path, id: RunnerId) -> Option<Card> {
     let mut text = String::new();
     File::open(dir_of(runners, id).join(LOCK))
         .ok()?
+        .take(MOST_BYTES)
         .read_to_string(&mut text)
         .ok()?;
     serde_json::from_str(&text).ok()

@@ -10,8 +10,10 @@
 mod common;
 
 mod help;
+mod injection;
 mod output;
 mod refusals;
 mod steps;
 mod store;
+mod unstarted;
 mod waiting;

@@ -58,36 +58,50 @@ fn sixty_processes_may_start_at_once_where_no_store_is() {
 
 #[test]
 fn nobody_else_may_look_into_a_store() {
+    for mask in ["000", "022"] {
+        nobody_else_may_look_under(mask);
+    }
+}
+
+/// A loose mask must not matter.
+fn nobody_else_may_look_under(mask: &str) {
     let sandbox = Sandbox::new();
-    let check = |when: &str| {
-        for path in everything(&sandbox.store()) {
+    let copy = sandbox.work("copy");
+    let check = |when: &str, below: &Path| {
+        for path in everything(below) {
             let mode = path.symlink_metadata().unwrap().permissions().mode() & 0o777;
             let right = if path.is_dir() { 0o700 } else { 0o600 };
-            assert_eq!(mode, right, "{when}: {}", path.display());
+            assert_eq!(mode, right, "{mask}, {when}: {}", path.display());
         }
     };
-    // A loose mask must not matter.
     let mut shell = sandbox.program("sh");
     let large = "head -c 300000 /dev/zero";
-    let line =
-        format!("umask 0; \"$FAIRQ\" enqueue '{large}; until test -e go; do sleep 0.01; done'");
+    let line = format!(
+        "umask {mask}; \"$FAIRQ\" enqueue '{large}; until test -e go; do sleep 0.01; done'"
+    );
     Ran::of(shell.args(["-c", &line])).expect(0);
-    check("after enqueue");
+    check("after enqueue", &sandbox.store());
     let mut shell = sandbox.program("sh");
     let mut run = shell
-        .args(["-c", "umask 0; exec \"$FAIRQ\" run --workers 2 -q"])
+        .args([
+            "-c",
+            &format!("umask {mask}; exec \"$FAIRQ\" run --workers 2 -q"),
+        ])
         .spawn()
         .unwrap();
     until("it runs", || sandbox.count("running") == 1);
-    check("while it runs");
+    check("while it runs", &sandbox.store());
     fs::write(sandbox.work("go"), "").unwrap();
     sandbox.fairq(["wait", "a1", "b1"]);
     until("it is recorded", || sandbox.count("succeeded") == 1);
-    check("with a large output");
+    check("with a large output", &sandbox.store());
+    let line = format!("umask {mask}; exec \"$FAIRQ\" backup copy");
+    Ran::of(sandbox.program("sh").args(["-c", &line])).expect(0);
+    check("a copy", &copy);
     let pid = i32::try_from(run.id()).unwrap();
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), Signal::SIGTERM).unwrap();
     assert!(run.wait().unwrap().success());
-    check("afterwards");
+    check("afterwards", &sandbox.store());
 }
 
 #[test]

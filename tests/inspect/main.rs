@@ -9,6 +9,8 @@
 #[expect(dead_code, reason = "other tests use the rest")]
 #[path = "../common/mod.rs"]
 mod common;
+#[path = "../conformance/seeds.rs"]
+mod seeds;
 
 mod socket;
 

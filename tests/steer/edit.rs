@@ -86,6 +86,54 @@ fn what_is_named_changes_and_the_rest_stays() {
     assert_eq!(out, format!("1 2 {}\n", there.display()));
 }
 
+#[test]
+fn whatever_can_be_given_can_be_taken_away() {
+    let sandbox = Sandbox::with_shards(1);
+    sandbox.enqueue(["true"]);
+    let plain = sandbox.step("a1");
+    sandbox.fairq(["limit", "set", "gpu", "0"]).expect(0);
+    for (given, taken) in [
+        (&["--limit", "gpu"][..], &["--limit", "none"][..]),
+        (&["--limit", "gpu", "--limit", "io"], &["--limit", "none"]),
+        (&["--limit", "none:1"], &["--limit", "none"]),
+        (&["--expire", "1h"], &["--expire", "none"]),
+        (&["--timeout", "1h"], &["--timeout", "none"]),
+        (&["--timeout", "1h"], &["--timeout", "0"]),
+        (&["--retries", "3"], &["--retries", "0"]),
+        (
+            &["--retry-on", "1-9", "--retries", "0"],
+            &["--retry-on", "none", "--retries", "0"],
+        ),
+        (
+            &["--no-retry-on", "2", "--retries", "0"],
+            &["--no-retry-on", "none", "--retries", "0"],
+        ),
+        (&["--max-output", "1K"], &["--max-output", "none"]),
+        (&["--leave-group"], &["--leave-group=false"]),
+        (
+            &["--name", "n", "--flow", "f", "-t", "t"],
+            &["--name", "", "--flow", "", "-t", ""],
+        ),
+        (&["--delay", "1h"], &["--at", "now"]),
+        (
+            &["--kill-signal", "INT", "--grace", "1s"],
+            &["--kill-signal", "TERM", "--grace", "5s"],
+        ),
+    ] {
+        for (what, is_plain) in [(given, false), (taken, true)] {
+            sandbox.fairq([&["edit", "a1"], what].concat()).expect(0);
+            let mut step = sandbox.step("a1");
+            // It may have become due later than before.
+            step["since"] = plain["since"].clone();
+            assert_eq!(step == plain, is_plain, "{what:?}: {step} {plain}");
+        }
+    }
+    let refused = sandbox
+        .fairq(["enqueue", "--timeout", "0", "true"])
+        .expect(2);
+    assert!(refused.err.contains("--timeout none"), "{}", refused.err);
+}
+
 /// Also of steps that a live runner has planned by what they were.
 #[test]
 fn a_step_that_was_moved_to_a_better_band_is_next() {

@@ -148,7 +148,7 @@ fn a_limit_that_nobody_set_has_one_place_and_one_of_none_starts_nothing() {
     sandbox.fairq(["limit", "rm", "x"]).expect(3);
     sandbox.fairq(["limit", "set", "none", "0"]).expect(0);
     let runner = workers(&sandbox, 2);
-    let id = sandbox.enqueue(["--limit", "none", "true"]).remove(0);
+    let id = sandbox.enqueue(["--limit", "none:1", "true"]).remove(0);
     let other = sandbox.enqueue(["-b", "200", "true"]).remove(0);
     sandbox.fairq(["wait", &other]).expect(0);
     assert_eq!(sandbox.step(&id)["state"], "limited");

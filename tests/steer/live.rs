@@ -76,7 +76,9 @@ fn the_number_of_workers_changes_while_steps_run() {
     let who = status["runners"][0]["runner"].as_str().unwrap();
     sandbox.fairq(["workers", "2", "--runner", who]).expect(0);
     assert_eq!(sandbox.count("running"), 6, "fewer workers end nothing");
-    sandbox.fairq(["workers", "2", "--runner", "77"]).expect(3);
+    sandbox
+        .fairq(["workers", "2", "--runner", "00000077"])
+        .expect(3);
     for bad in ["0", "-1", "1.5", "99999", "x"] {
         let code = sandbox.fairq(["workers", "--", bad]).code;
         assert!([1, 2].contains(&code), "{bad}: {code}");

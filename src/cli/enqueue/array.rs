@@ -9,7 +9,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 
 use super::env::is_name;
-use super::size;
+use super::size::{self, MOST_WORD};
 use super::terms::Term;
 use crate::cli::render::{number, quote};
 use crate::error::{Error, ErrorKind, Result};
@@ -124,6 +124,9 @@ impl Term for Param {
         if name.starts_with("FAIRQ_") {
             return Err(format!("{name:?} begins with FAIRQ_, which is ours"));
         }
+        if values.contains('\0') {
+            return Err("there is a NUL in it".to_owned());
+        }
         Ok(Self {
             name: name.to_owned(),
             values: values.split(',').map(str::to_owned).collect(),
@@ -189,23 +192,31 @@ impl Expansion {
     /// `Usage` if it is too large with the values in it.
     pub(super) fn step(&self, like: &NewStep, at: u64) -> Result<NewStep> {
         let values = self.values(at);
-        let whole =
-            |text: &OsStr, quoted| OsString::from_vec(fill(text.as_bytes(), &values, quoted));
-        let plain = |text: &str| {
-            String::from_utf8_lossy(&fill(text.as_bytes(), &values, false)).into_owned()
+        let whole = |text: &OsStr, quoted| {
+            let filled = fill(text.as_bytes(), &values, quoted);
+            size::too_large("the command", "in one word", filled.len(), MOST_WORD)?;
+            Ok(OsString::from_vec(filled))
+        };
+        let plain = |text: &str, what: &str| {
+            let filled = fill(text.as_bytes(), &values, false);
+            size::too_large(what, "in all", filled.len(), MOST_WORD)?;
+            Ok::<_, Error>(String::from_utf8_lossy(&filled).into_owned())
         };
         let command = match &like.command {
-            Command::Shell(line) => Command::Shell(whole(line, true)),
+            Command::Shell(line) => Command::Shell(whole(line, true)?),
             Command::Argv(words) => {
-                Command::Argv(words.iter().map(|word| whole(word, false)).collect())
+                let words = words.iter().map(|word| whole(word, false));
+                Command::Argv(words.collect::<Result<_>>()?)
             }
         };
         size::check(&command, "the command")?;
         let mut step = like.clone();
         step.command = command;
-        step.name = like.name.as_deref().map(plain);
+        if let Some(name) = &mut step.name {
+            *name = plain(name, "the name")?;
+        }
         if let Some(unique) = &mut step.unique {
-            unique.key = plain(&unique.key);
+            unique.key = plain(&unique.key, "the unique key")?;
         }
         let vars: BTreeMap<String, String> = values
             .into_iter()
@@ -238,11 +249,15 @@ impl Expansion {
     }
 }
 
-/// Puts the values in, each where its place is; what was put in is not looked at again.
+/// Puts the values in, each where its place is; what was put in is not looked at again. What has
+/// become too large to be a word is not filled further: a long value in many places would fill all
+/// memory first.
 fn fill(text: &[u8], values: &[Value], quoted: bool) -> Vec<u8> {
     let mut filled = Vec::with_capacity(text.len());
     let mut rest = text;
-    while let Some((first, after)) = rest.split_first() {
+    while let Some((first, after)) = rest.split_first()
+        && filled.len() < MOST_WORD
+    {
         let found = values
             .iter()
             .filter(|_| filled.last() != Some(&b'$'))

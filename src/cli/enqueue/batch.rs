@@ -233,7 +233,12 @@ fn objects(path: &Path, said: &Said, maker: &Maker<'_>) -> Result<Batch> {
     stream.or_whole(bound, said, maker)
 }
 
-fn object(record: &Record, name: &str, usual: &Said, maker: &Maker<'_>) -> Result<Option<NewStep>> {
+pub(super) fn object(
+    record: &Record,
+    name: &str,
+    usual: &Said,
+    maker: &Maker<'_>,
+) -> Result<Option<NewStep>> {
     if record.bytes.iter().all(u8::is_ascii_whitespace) {
         return Ok(None);
     }

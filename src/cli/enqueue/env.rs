@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 
 use super::options::StepOptions;
 use super::size::{MOST_BYTES, MOST_WORD, too_large};
-use crate::error::{Context as _, Error, ErrorKind, Result};
+use super::spool::whole;
+use crate::error::{Error, ErrorKind, Result};
 use crate::model::Environment;
 
 /// What is said of the variables.
@@ -49,11 +50,14 @@ pub(super) fn environment(
     }
     for given in &said.env {
         let (name, value) = match split(given.as_bytes()) {
+            // What follows is not shown: it may be a secret.
             Some((name, _)) if name.is_empty() => {
-                return Err(usage(format!(
-                    "--env {}: there is no name before the =",
-                    given.display()
-                )));
+                return Err(usage("--env: there is no name before the =".to_owned()));
+            }
+            Some((name, value))
+                if name.as_bytes().contains(&0) || value.as_bytes().contains(&0) =>
+            {
+                return Err(usage("--env: there is a NUL in it".to_owned()));
             }
             Some((name, value)) => (name.to_owned(), value.to_owned()),
             None => {
@@ -86,9 +90,22 @@ pub(super) fn environment(
 /// Reads variables from a file as Docker does: `NAME=VALUE` a line, the value as it stands with no
 /// quotes taken off and nothing replaced in it. Empty lines and those that begin with `#` say nothing.
 fn read_file(path: &Path, vars: &mut BTreeMap<OsString, OsString>) -> Result<()> {
-    let bytes = std::fs::read(path).or_fail(ErrorKind::General, || {
-        format!("cannot read the variables of {}", path.display())
-    })?;
+    // A file that is called - is one: standard input may hold the steps.
+    let path = if path == Path::new("-") {
+        Path::new("./-")
+    } else {
+        path
+    };
+    // Beside variables there may be remarks.
+    let bytes = whole(path, 8 * MOST_BYTES)?;
+    read_lines(&bytes, path, vars)
+}
+
+pub(super) fn read_lines(
+    bytes: &[u8],
+    path: &Path,
+    vars: &mut BTreeMap<OsString, OsString>,
+) -> Result<()> {
     for (number, line) in bytes.split(|byte| *byte == b'\n').enumerate() {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         let blank = line.iter().all(u8::is_ascii_whitespace);

@@ -10,9 +10,12 @@ use toml::Spanned;
 use super::make::Maker;
 use super::object::{self, Fields};
 use super::options::Said;
-use super::spool::name_of;
-use crate::error::{Context as _, Error, ErrorKind, Result};
+use super::spool::{name_of, whole};
+use crate::error::{Error, ErrorKind, Result};
 use crate::model::{Command, Dependency, FairnessKey, Need, NewStep, Parent};
+
+/// No flow is larger.
+const MOST_BYTES: usize = 64 * 1024 * 1024;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -24,7 +27,7 @@ struct File {
 }
 
 /// A step of a flow as it stands in the file.
-struct Entry {
+pub(super) struct Entry {
     /// Where, for errors.
     at: String,
     name: String,
@@ -42,18 +45,16 @@ struct Entry {
 /// that wait for each other in a circle.
 pub(super) fn read(path: &Path, usual: &Said, maker: &Maker<'_>) -> Result<Vec<NewStep>> {
     let name = name_of(path);
-    let text = if path == Path::new("-") {
-        std::io::read_to_string(std::io::stdin().lock())
-    } else {
-        std::fs::read_to_string(path)
-    }
-    .or_fail(ErrorKind::General, || format!("cannot read {name}"))?;
-    let entries = entries(&text, &name, usual)?;
+    let entries = entries(&whole(path, MOST_BYTES)?, &name, usual)?;
     steps(&entries, maker)
 }
 
-fn entries(text: &str, name: &str, usual: &Said) -> Result<Vec<Entry>> {
-    let line = |at: usize| text[..at].matches('\n').count() + 1;
+pub(super) fn entries(bytes: &[u8], name: &str, usual: &Said) -> Result<Vec<Entry>> {
+    let line = |at: usize| 1 + bytes[..at].iter().filter(|byte| **byte == b'\n').count();
+    let text = std::str::from_utf8(bytes).map_err(|error| {
+        let at = line(error.valid_up_to());
+        usage(format!("line {at} of {name}: not UTF-8"))
+    })?;
     let file: File = toml::from_str(text).map_err(|error| {
         let at = error.span().map_or(1, |span| line(span.start));
         usage(format!("line {at} of {name}: {}", error.message()))
@@ -117,7 +118,7 @@ fn entry(at: &str, table: toml::Table, base: &Said) -> Result<Entry> {
     })
 }
 
-fn steps(entries: &[Entry], maker: &Maker<'_>) -> Result<Vec<NewStep>> {
+pub(super) fn steps(entries: &[Entry], maker: &Maker<'_>) -> Result<Vec<NewStep>> {
     let places: BTreeMap<&str, usize> = entries
         .iter()
         .enumerate()

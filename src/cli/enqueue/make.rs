@@ -9,17 +9,20 @@ use super::env;
 use super::limits::Limits;
 use super::options::{Said, StepOptions};
 use super::size;
-use super::terms::Codes;
+use super::terms::{Codes, OrNone};
 use crate::cli::Context;
 use crate::cli::select::no_such_step;
 use crate::cli::words;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, plain};
 use crate::model::{
     Band, Command, Dependency, Due, Environment, FairnessKey, Need, NewStep, Parent, Policy, Span,
     StepId, Timestamp, Unique, Weight,
 };
 use crate::store::sqlite::SqliteStore;
 use crate::store::{Edit, Filter, Order, Read as _, StepView};
+
+/// The longest name, in bytes: with what stands before it, it must be a variable.
+const MOST_NAME: usize = size::MOST_WORD - 64;
 
 /// Makes the steps of one call.
 pub(in crate::cli) struct Maker<'m> {
@@ -93,6 +96,15 @@ impl<'m> Maker<'m> {
     ) -> Result<NewStep> {
         size::check(&command, "the command")?;
         let options = &said.options;
+        // A step gets its name as a variable; all of them are shown in one line.
+        for (what, text) in [
+            ("the name", options.name.as_deref()),
+            ("the flow's name", options.flow.as_deref()),
+            ("the unique key", said.ties.unique.as_deref()),
+        ] {
+            let size = text.map_or(0, str::len);
+            size::too_large(what, "in all", size, MOST_NAME)?;
+        }
         let settings = &self.context.settings;
         let usual = Policy {
             grace: settings.grace,
@@ -152,33 +164,45 @@ impl<'m> Maker<'m> {
                 }
             }
         }
-        if options.timeout.is_some_and(|timeout| timeout.millis() == 0) {
-            return Err(usage("--timeout 0: no step could run".to_owned()));
+        if options.timeout == Some(OrNone::Some(Span::default())) {
+            return Err(usage("--timeout 0: no step could run".to_owned())
+                .hint("without a time-out: --timeout none"));
         }
         let mut limits = usual.limits;
         for wanted in &options.limit {
-            limits.insert(wanted.limit.clone(), wanted.places);
+            match wanted {
+                OrNone::None => limits.clear(),
+                OrNone::Some(wanted) => drop(limits.insert(wanted.limit.clone(), wanted.places)),
+            }
         }
         self.limits.check(self.store, &limits)?;
-        let expire = options.expire.as_deref().map(|text| self.expire(text));
-        let codes = |said: &Option<Codes>, usual| said.clone().map_or(usual, |codes| codes.0);
+        let expire = match options.expire.as_deref() {
+            None => usual.expire,
+            Some("none") => None,
+            Some(text) => Some(self.expire(text)?),
+        };
+        let codes = |said: &Option<OrNone<Codes>>, usual| match said {
+            None => usual,
+            Some(OrNone::None) => Vec::new(),
+            Some(OrNone::Some(codes)) => codes.0.clone(),
+        };
         Ok(Policy {
             on_lost: options.on_lost.unwrap_or(usual.on_lost),
             grace: options.grace.unwrap_or(usual.grace),
-            leave_group: options.leave_group || usual.leave_group,
+            leave_group: options.leave_group.unwrap_or(usual.leave_group),
             retries,
             backoff: options.backoff.unwrap_or(usual.backoff),
             retry_on: codes(&options.retry_on, usual.retry_on),
             no_retry_on: codes(&options.no_retry_on, usual.no_retry_on),
-            timeout: options.timeout.or(usual.timeout),
+            timeout: options.timeout.map_or(usual.timeout, OrNone::into_option),
             kill_signal: options
                 .kill_signal
                 .map_or(usual.kill_signal, |signal| signal.0),
-            expire: expire.transpose()?.or(usual.expire),
+            expire,
             limits,
-            max_output: options
-                .max_output
-                .map_or(usual.max_output, |size| Some(size.0)),
+            max_output: options.max_output.map_or(usual.max_output, |size| {
+                size.into_option().map(|size| size.0)
+            }),
             vars: usual.vars,
         })
     }
@@ -267,8 +291,8 @@ impl<'m> Maker<'m> {
     /// `Usage` for what cannot be meant.
     pub(in crate::cli) fn edit(&self, said: &StepOptions, step: &StepView) -> Result<Edit> {
         let (mut options, mut usual) = (said.clone(), step.policy.clone());
-        if options.timeout.is_some_and(|timeout| timeout.millis() == 0) {
-            (options.timeout, usual.timeout) = (None, None);
+        if options.timeout == Some(OrNone::Some(Span::default())) {
+            options.timeout = Some(OrNone::None);
         }
         if !options.limit.is_empty() {
             usual.limits.clear();
@@ -337,7 +361,7 @@ impl<'m> Maker<'m> {
         match std::fs::metadata(&path) {
             Ok(found) if found.is_dir() => Ok(path),
             Ok(_) => refuse("it is not a directory"),
-            Err(error) => refuse(&error.to_string()),
+            Err(error) => refuse(&plain(&error)),
         }
     }
 

@@ -4,6 +4,8 @@ mod array;
 mod batch;
 mod env;
 mod flow;
+#[cfg(test)]
+mod hostile;
 mod limits;
 mod make;
 mod object;

@@ -137,7 +137,10 @@ mod tests {
         own.fall_back(&base);
         assert_eq!(own.options.key.unwrap().as_str(), "b");
         assert_eq!(own.options.tag, ["x", "y"]);
-        assert_eq!(own.options.limit[0].places, 2);
+        assert_eq!(
+            own.options.limit[0].clone().into_option().unwrap().places,
+            2
+        );
         assert!(own.ties.hold && own.options.delay.is_none());
     }
 }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use clap::Args;
 use serde_json::Value;
 
-use super::terms::{Codes, Places, SignalNumber, Size, Term, term};
+use super::terms::{Codes, OrNone, Places, SignalNumber, Size, Term, term};
 use crate::model::{Backoff, FairnessKey, Need, OnLost, Scope, Span, Weight};
 
 /// What is said of a step itself; nothing that is not said is filled in.
@@ -43,7 +43,7 @@ pub(in crate::cli) struct StepOptions {
         help_heading = "When"
     )]
     pub(in crate::cli) at: Option<String>,
-    /// It fails if it was not started within so long, or by this time
+    /// It fails if it was not started within so long, or by this time; none for never
     #[arg(
         long,
         value_name = "DURATION|TIME",
@@ -51,9 +51,9 @@ pub(in crate::cli) struct StepOptions {
         help_heading = "When"
     )]
     pub(in crate::cli) expire: Option<String>,
-    /// Take places of a named limit while it runs (repeatable)
-    #[arg(long, value_name = "NAME[:PLACES]", value_parser = term::<Places>, help_heading = "When")]
-    pub(in crate::cli) limit: Vec<Places>,
+    /// Take places of a named limit while it runs (repeatable); none for no limit
+    #[arg(long, value_name = "NAME[:PLACES]", value_parser = term::<OrNone<Places>>, help_heading = "When")]
+    pub(in crate::cli) limit: Vec<OrNone<Places>>,
     /// How often to try again after a failure [default: 0]
     #[arg(long, value_name = "N", value_parser = term::<u32>, allow_hyphen_values = true, help_heading = "How it is treated")]
     pub(in crate::cli) retries: Option<u32>,
@@ -61,15 +61,15 @@ pub(in crate::cli) struct StepOptions {
     /// time, at most how long; less a random part of up to a half [default: 10s,2,1h]
     #[arg(long, value_name = "BASE[,FACTOR[,CAP]]", value_parser = term::<Backoff>, allow_hyphen_values = true, help_heading = "How it is treated")]
     pub(in crate::cli) backoff: Option<Backoff>,
-    /// Try again only after these exit codes (1,5-9) [default: after all but 0]
-    #[arg(long, value_name = "CODES", value_parser = term::<Codes>, allow_hyphen_values = true, help_heading = "How it is treated")]
-    pub(in crate::cli) retry_on: Option<Codes>,
-    /// Never try again after these exit codes
-    #[arg(long, value_name = "CODES", value_parser = term::<Codes>, allow_hyphen_values = true, help_heading = "How it is treated")]
-    pub(in crate::cli) no_retry_on: Option<Codes>,
-    /// End a try that runs longer
-    #[arg(long, value_name = "DURATION", value_parser = term::<Span>, allow_hyphen_values = true, help_heading = "How it is treated")]
-    pub(in crate::cli) timeout: Option<Span>,
+    /// Try again only after these exit codes (1,5-9) [default: none named, which is all but 0]
+    #[arg(long, value_name = "CODES", value_parser = term::<OrNone<Codes>>, allow_hyphen_values = true, help_heading = "How it is treated")]
+    pub(in crate::cli) retry_on: Option<OrNone<Codes>>,
+    /// Never try again after these exit codes [default: none]
+    #[arg(long, value_name = "CODES", value_parser = term::<OrNone<Codes>>, allow_hyphen_values = true, help_heading = "How it is treated")]
+    pub(in crate::cli) no_retry_on: Option<OrNone<Codes>>,
+    /// End a try that runs longer [default: none]
+    #[arg(long, value_name = "DURATION", value_parser = term::<OrNone<Span>>, allow_hyphen_values = true, help_heading = "How it is treated")]
+    pub(in crate::cli) timeout: Option<OrNone<Span>>,
     /// What asks it to end when its time is over or it is cancelled [default: TERM]
     #[arg(long, value_name = "SIGNAL", value_parser = term::<SignalNumber>, allow_hyphen_values = true, help_heading = "How it is treated")]
     pub(in crate::cli) kill_signal: Option<SignalNumber>,
@@ -80,11 +80,18 @@ pub(in crate::cli) struct StepOptions {
     #[arg(long, value_name = "WHAT", value_parser = term::<OnLost>, help_heading = "How it is treated")]
     pub(in crate::cli) on_lost: Option<OnLost>,
     /// Let processes live on that it leaves behind
-    #[arg(long, help_heading = "How it is treated")]
-    pub(in crate::cli) leave_group: bool,
-    /// Keep so much of each of its streams (64K, 10M) [default: all]
-    #[arg(long, value_name = "SIZE", value_parser = term::<Size>, allow_hyphen_values = true, help_heading = "How it is treated")]
-    pub(in crate::cli) max_output: Option<Size>,
+    #[arg(
+        long,
+        value_name = "true|false",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true",
+        help_heading = "How it is treated"
+    )]
+    pub(in crate::cli) leave_group: Option<bool>,
+    /// Keep so much of each of its streams (64K, 10M), none for no bound [default: none]
+    #[arg(long, value_name = "SIZE", value_parser = term::<OrNone<Size>>, allow_hyphen_values = true, help_heading = "How it is treated")]
+    pub(in crate::cli) max_output: Option<OrNone<Size>>,
     /// Run it in this directory
     #[arg(short = 'C', long, value_name = "DIR", help_heading = "Where it runs")]
     pub(in crate::cli) cwd: Option<PathBuf>,
@@ -185,9 +192,10 @@ impl<T: Term + Clone> Field for Vec<T> {
             Value::Array(values) => values.into_iter().try_for_each(|value| push(&word(value)?)),
             Value::Object(entries) => {
                 let between = T::BETWEEN.ok_or("it is a word or a list of words")?;
-                entries
-                    .into_iter()
-                    .try_for_each(|(name, value)| push(&format!("{name}{between}{}", word(value)?)))
+                entries.into_iter().try_for_each(|(name, value)| {
+                    let name = word(Value::String(name))?;
+                    push(&format!("{name}{between}{}", word(value)?))
+                })
             }
             one @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_)) => {
                 push(&word(one)?)
@@ -198,6 +206,17 @@ impl<T: Term + Clone> Field for Vec<T> {
     /// What both say holds; of two that say the same thing differently the last one counts.
     fn fall_back(&mut self, base: &Self) {
         self.splice(0..0, base.iter().cloned());
+    }
+}
+
+impl Field for Option<bool> {
+    fn take(&mut self, value: Value) -> Result<(), String> {
+        *self = Some(value.as_bool().ok_or("it is true or false")?);
+        Ok(())
+    }
+
+    fn fall_back(&mut self, base: &Self) {
+        *self = self.or(*base);
     }
 }
 

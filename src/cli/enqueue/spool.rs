@@ -86,6 +86,34 @@ impl Spool {
     }
 }
 
+/// Reads all of a file, or of standard input for `-`.
+///
+/// # Errors
+///
+/// `General` if it cannot be read, `Usage` for more than so many bytes: `/dev/zero` has no end.
+pub(super) fn whole(from: &Path, most: usize) -> Result<Vec<u8>> {
+    let name = name_of(from);
+    if from == Path::new("-") {
+        return at_most(io::stdin().lock(), most, &name);
+    }
+    let file = File::open(from).or_fail(ErrorKind::General, || format!("cannot read {name}"))?;
+    at_most(file, most, &name)
+}
+
+pub(super) fn at_most(source: impl io::Read, most: usize, name: &str) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    source
+        .take(most as u64 + 1)
+        .read_to_end(&mut bytes)
+        .or_fail(ErrorKind::General, || format!("cannot read {name}"))?;
+    if bytes.len() > most {
+        let most = number::bytes(most as u64);
+        let what = format!("{name} is too large: more than {most}");
+        return Err(Error::new(ErrorKind::Usage, what).hint("nothing was stored"));
+    }
+    Ok(bytes)
+}
+
 /// Returns what a file is called in errors.
 pub(super) fn name_of(from: &Path) -> String {
     if from == Path::new("-") {
@@ -96,7 +124,7 @@ pub(super) fn name_of(from: &Path) -> String {
 }
 
 /// Returns the records one by one, empty ones too: they count as lines.
-fn records<'r>(
+pub(super) fn records<'r>(
     mut source: impl BufRead + 'r,
     form: Form,
     name: &'r str,

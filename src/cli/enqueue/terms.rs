@@ -40,6 +40,36 @@ pub(in crate::cli) struct Places {
     pub(super) places: u32,
 }
 
+/// Something, or the word `none` for that there shall be none of it, whatever there was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::cli) enum OrNone<T> {
+    /// None of it.
+    None,
+    /// This.
+    Some(T),
+}
+
+impl<T> OrNone<T> {
+    /// Returns what there shall be.
+    pub(super) fn into_option(self) -> Option<T> {
+        match self {
+            Self::None => None,
+            Self::Some(value) => Some(value),
+        }
+    }
+}
+
+impl<T: Term> Term for OrNone<T> {
+    const BETWEEN: Option<char> = T::BETWEEN;
+
+    fn read(text: &str) -> Result<Self, String> {
+        if text == "none" {
+            return Ok(Self::None);
+        }
+        T::read(text).map(Self::Some)
+    }
+}
+
 impl Term for String {
     fn read(text: &str) -> Result<Self, String> {
         Ok(text.to_owned())
@@ -226,7 +256,7 @@ fn decimal(text: &str) -> Option<f64> {
         .all(plain)
         .then(|| text.parse().ok())
         .flatten()
-        .filter(|number: &f64| *number <= 1e6)
+        .filter(|number: &f64| *number <= Backoff::MOST_FACTOR)
 }
 
 #[cfg(test)]

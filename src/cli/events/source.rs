@@ -16,6 +16,8 @@ use crate::store::{Read as _, Store as _};
 /// How much is read of a source at a time.
 const BYTES: usize = 64 * 1024;
 const ARRIVALS: usize = 500;
+/// No line is longer.
+const MOST_LINE: usize = 1 << 20;
 
 /// One event.
 #[derive(Debug)]
@@ -193,6 +195,7 @@ impl Log {
             let count = (&*file).read(&mut part)?;
             if count > 0 {
                 self.text.extend_from_slice(&part[..count]);
+                self.let_go();
                 return Ok(true);
             }
             if !gave_way {
@@ -216,6 +219,17 @@ impl Log {
         let mut old = self.path.clone().into_os_string();
         old.push(OLD);
         PathBuf::from(old)
+    }
+
+    /// Forgets a line that is longer than any that a runner writes: it is damage, and may have no end.
+    /// What stands for it makes the rest of it no text.
+    fn let_go(&mut self) {
+        let newline = self.text.iter().rposition(|byte| *byte == b'\n');
+        let start = newline.map_or(0, |at| at + 1);
+        if self.text.len() - start > MOST_LINE {
+            self.text.truncate(start);
+            self.text.push(0xff);
+        }
     }
 
     /// Takes out the lines that are complete.
@@ -292,6 +306,59 @@ mod tests {
         }
         append(&path, "8\n");
         assert_eq!(all(&mut log), ["6", "7", "8"]);
+    }
+
+    /// A log that is written over by something without newlines does not fill the memory, and what
+    /// comes after it is read.
+    #[test]
+    fn a_line_without_an_end_is_let_go() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("1.ndjson");
+        let mut log = Log::new(path.clone());
+        append(&path, "one\n");
+        append(&path, &"x".repeat(5 * MOST_LINE));
+        append(&path, "\ntwo\n");
+        let (mut found, mut most) = (Vec::new(), 0);
+        while log.read().unwrap() {
+            most = most.max(log.text.len());
+            found.extend(log.lines());
+        }
+        assert!(most <= MOST_LINE + BYTES, "{most}");
+        assert_eq!(found.first().unwrap(), b"one");
+        assert_eq!(found.last().unwrap(), b"two");
+        assert!(
+            found.iter().all(|line| line.len() <= MOST_LINE),
+            "no part is too long"
+        );
+    }
+
+    #[test]
+    fn whatever_is_in_a_log_an_event_is_a_line_of_json() {
+        let at = r#""at":"2027-01-15T08:00:00.000Z""#;
+        let good = format!(r#"{{"schema":1,{at},"by":"00000abc","seq":7,"id":"b5","key":"k"}}"#);
+        let tabs = format!("{{\t{at}\r,\"id\":\"a1\"}}");
+        let samples: [&[u8]; 5] = [
+            good.as_bytes(),
+            tabs.as_bytes(),
+            br#"{"at":"2027-01-15T08:00:00Z","id":"\u001b[2J","key":"\ud83d\ude00"}"#,
+            br#"{"at":"9999-12-31T23:59:59-25:00"}"#,
+            br#"{"at":null}"#,
+        ];
+        crate::fuzz::mutants("an event", 4_000, &samples, &[at.as_bytes()], |bytes| {
+            let mut log = Log::new(PathBuf::new());
+            log.text = bytes.to_vec();
+            log.text.push(b'\n');
+            let mut accepted = false;
+            for line in log.lines() {
+                if Known::of(&line).is_some() {
+                    accepted = true;
+                    assert!(!line.iter().any(u8::is_ascii_control), "{line:?}");
+                    assert!(serde_json::from_slice::<serde::de::IgnoredAny>(&line).is_ok());
+                }
+            }
+            assert!(log.text.is_empty());
+            accepted
+        });
     }
 
     #[test]

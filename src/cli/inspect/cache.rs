@@ -79,7 +79,7 @@ fn waste(counters: &Value) -> f64 {
     share(&counters["discarded"], &counters["selected"])
 }
 
-fn print(context: &mut Context, of: &Answered, crew: &Value) -> Result<()> {
+pub(super) fn print(context: &mut Context, of: &Answered, crew: &Value) -> Result<()> {
     let cache = &of.answer;
     let running = crew["running"].as_array().map_or(0, Vec::len);
     context.screen.line(&format!(

@@ -81,15 +81,18 @@ pub(super) fn nobody() -> Error {
         .hint("start one with fairq run; fairq inspect plan and shards work without")
 }
 
-/// Returns a value of an answer as it is shown: a text without its quotes, nothing for null.
+/// Returns a value of an answer as it is shown: a text without its quotes, nothing for null. Safe to
+/// show, whatever the runner answers.
 pub(super) fn told(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
-        Value::String(text) => text.clone(),
+        Value::String(said) => text::shown(said),
         Value::Number(number) => number
             .as_u64()
             .map_or_else(|| number.to_string(), number::count),
-        other @ (Value::Bool(_) | Value::Array(_) | Value::Object(_)) => other.to_string(),
+        other @ (Value::Bool(_) | Value::Array(_) | Value::Object(_)) => {
+            text::shown(other.to_string())
+        }
     }
 }
 

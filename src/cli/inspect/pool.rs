@@ -56,7 +56,7 @@ pub(super) fn run(args: &PoolArgs, context: &mut Context) -> Result<Done> {
     Ok(Done::Well)
 }
 
-fn table(answered: &[Answered]) -> Table {
+pub(super) fn table(answered: &[Answered]) -> Table {
     let mut table = Table::new([
         Column::words("RUNNER"),
         Column::words("SHARD"),

@@ -84,7 +84,7 @@ fn dead(context: &Context) -> Result<Vec<(RunnerId, Option<Card>)>> {
     Ok(dead)
 }
 
-fn runner_table(
+pub(super) fn runner_table(
     context: &Context,
     answered: &[Answered],
     dead: &[(RunnerId, Option<Card>)],
@@ -135,7 +135,7 @@ fn runner_table(
     table
 }
 
-fn step_table(answered: &[Answered]) -> Table {
+pub(super) fn step_table(answered: &[Answered]) -> Table {
     let mut table = Table::new([
         Column::words("STEP"),
         Column::numbers("BAND"),

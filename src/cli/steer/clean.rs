@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::cli::render::{number, text};
 use crate::cli::select::{Selector, no_match};
 use crate::cli::{Context, Done, words};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, plain};
 use crate::model::{ShardId, Span, StepId, StepState, Timestamp};
 use crate::store::sqlite::SqliteStore;
 use crate::store::{Filter, Read as _, Retention, Steer as _, Store as _};
@@ -180,7 +180,11 @@ fn remove(
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => {
-            let line = format!("warning: cannot remove {}: {error}", path.display());
+            let line = format!(
+                "warning: cannot remove {}: {}",
+                path.display(),
+                plain(&error)
+            );
             context.screen.talk(&text::shown(line));
         }
     }

@@ -15,7 +15,8 @@ use crate::store::Action;
 /// Change a step that waits
 ///
 /// What is not named stays. Variables are added to those that the step has; labels and limits take
-/// the place of those that it has. An empty name, tag or flow takes it away, and so does --timeout 0.
+/// the place of those that it has. An empty name, tag or flow takes it away; the word none takes away
+/// limits, an expiry, a time-out, exit codes and a bound of the output.
 /// A step that runs or is over is refused, with exit code 1. A step of another key stays on its shard.
 #[derive(Debug, Args)]
 #[command(before_long_help = "\
@@ -24,6 +25,7 @@ Examples:
   fairq edit a17 --at now                     due at once
   fairq edit a17 --retries 3 --timeout 10m
   fairq edit a17 --name '' --flow ''          without a name and out of its flow
+  fairq edit a17 --limit none --expire none   of no limit, and for as long as it takes
   fairq edit a17 -- make -j4                  another command")]
 pub(in crate::cli) struct EditArgs {
     /// The step

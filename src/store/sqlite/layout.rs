@@ -1,7 +1,7 @@
 //! The store's directory: its manifest, its files, and how it comes to be.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
@@ -16,6 +16,8 @@ use crate::store::placement::Placement;
 const MANIFEST: &str = "fairq.toml";
 const LOCK: &str = "init.lock";
 const LIMITS_LOCK: &str = "limits.lock";
+/// No manifest is larger.
+const MOST_BYTES: u64 = 64 * 1024;
 /// The layout that this build writes.
 const FORMAT: u32 = 1;
 
@@ -127,29 +129,32 @@ pub(super) fn open_private(path: &Path) -> std::io::Result<File> {
 /// Reads the manifest of the store at `root`; `None` if there is no store yet.
 pub(super) fn read(root: &Path) -> Result<Option<Manifest>> {
     let path = root.join(MANIFEST);
-    let text = match fs::read_to_string(&path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => {
-            return Err(Error::new(
-                ErrorKind::Unavailable,
-                format!("{} is not a directory", root.display()),
-            )
-            .hint("point --store at a directory"));
-        }
-        Err(error) => {
-            return Err(Error::new(
-                ErrorKind::Unavailable,
-                format!("cannot read the store at {}", root.display()),
-            )
-            .caused_by(&error));
-        }
-    };
+    let mut bytes = Vec::new();
+    let read = File::open(&path).and_then(|file| file.take(MOST_BYTES).read_to_end(&mut bytes));
+    match read {
+        Ok(_) => understand(root, &bytes),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => Err(Error::new(
+            ErrorKind::Unavailable,
+            format!("{} is not a directory", root.display()),
+        )
+        .hint("point --store at a directory")),
+        Err(error) => Err(Error::new(
+            ErrorKind::Unavailable,
+            format!("cannot read the store at {}", root.display()),
+        )
+        .caused_by(&error)),
+    }
+}
+
+/// Reads what the manifest of the store at `root` says.
+fn understand(root: &Path, bytes: &[u8]) -> Result<Option<Manifest>> {
     // An empty manifest is what a power cut can leave behind; the shards know the same.
-    if text.trim().is_empty() {
+    if bytes.iter().all(u8::is_ascii_whitespace) {
         return Ok(None);
     }
-    let manifest: Manifest = toml::from_str(&text).map_err(|error| {
+    let path = root.join(MANIFEST);
+    let manifest: Manifest = toml::from_slice(bytes).map_err(|error| {
         Error::new(ErrorKind::Damaged, format!("{} is not a store's manifest", path.display()))
             .caused_by(&error)
             .hint("nothing was changed; point --store at another directory, or remove this file if the shards beside it are yours: it is made again from them")
@@ -165,10 +170,15 @@ pub(super) fn read(root: &Path) -> Result<Option<Manifest>> {
         )
         .hint("nothing was changed; use the fairq that wrote it, or a newer one"));
     }
-    if !(1..=ShardId::MAX_SHARDS).contains(&manifest.shards) {
+    if manifest.format == 0 || !(1..=ShardId::MAX_SHARDS).contains(&manifest.shards) {
         return Err(Error::new(
             ErrorKind::Damaged,
-            format!("{} names {} shards", path.display(), manifest.shards),
+            format!(
+                "{} names format {} and {} shards",
+                path.display(),
+                manifest.format,
+                manifest.shards
+            ),
         ));
     }
     Ok(Some(manifest))
@@ -482,4 +492,59 @@ pub(super) fn sync_dir(file: &Path) -> Result<()> {
         .or_fail(ErrorKind::Unavailable, || {
             format!("cannot make the names in {} last", root.display())
         })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fuzz;
+
+    #[test]
+    fn a_manifest_is_that_of_a_store_or_is_refused() {
+        let samples: [&[u8]; 9] = [
+            b"format = 1\nstore = \"00ff00ff00ff00ff\"\nshards = 4\nplacement = \"key\"\n",
+            b"format = 1\nstore = \"\\n\\u001b[2J\"\nshards = 26\nplacement = \"spread\"\n",
+            b"format = 2\nstore = \"x\"\nshards = 4\nplacement = \"key\"\n",
+            b"format = 0\nstore = \"x\"\nshards = 4\nplacement = \"key\"\n",
+            b"format = 1\nstore = \"x\"\nshards = 27\nplacement = \"key\"\n",
+            b"format = 1\nstore = \"x\"\nshards = 0\nplacement = \"key\"\n",
+            b" \n\n",
+            b"\xff\xfe",
+            b"a = [[[[[[[[[[[[",
+        ];
+        let words: [&[u8]; 6] = [
+            b"format = 1\n",
+            b"shards = 300\n",
+            b"[x]\n",
+            b"[[",
+            b"26",
+            b"'",
+        ];
+        let root = Path::new("/store");
+        let kinds = [ErrorKind::Damaged, ErrorKind::NewerSchema];
+        fuzz::mutants(
+            "a manifest",
+            2_000,
+            &samples,
+            &words,
+            |bytes| match understand(root, bytes) {
+                Ok(Some(manifest)) => {
+                    assert_eq!(manifest.format, FORMAT);
+                    assert!((1..=ShardId::MAX_SHARDS).contains(&manifest.shards));
+                    let again = toml::to_string(&manifest).unwrap();
+                    let again = understand(root, again.as_bytes()).unwrap();
+                    assert_eq!(again, Some(manifest));
+                    true
+                }
+                Ok(None) => {
+                    assert!(bytes.trim_ascii().is_empty());
+                    true
+                }
+                Err(error) => {
+                    assert!(kinds.contains(&error.kind()), "{error}");
+                    false
+                }
+            },
+        );
+    }
 }

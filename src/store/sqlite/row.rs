@@ -68,7 +68,7 @@ pub(super) fn unreadable(column: usize, kind: Type) -> rusqlite::Error {
 pub(super) fn policy(row: &Row<'_>, column: usize) -> rusqlite::Result<Policy> {
     match row.get_ref(column)?.as_str_or_null()? {
         None => Ok(Policy::default()),
-        Some(text) => serde_json::from_str(text).or(Err(unreadable(column, Type::Text))),
+        Some(text) => Policy::from_json(text).ok_or_else(|| unreadable(column, Type::Text)),
     }
 }
 
