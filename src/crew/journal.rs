@@ -1,19 +1,25 @@
 //! What a runner leaves in writing about its children, for whoever has to clean up after it.
 //!
 //! One file a runner, a record of fixed size for each worker, written in place: before a process
-//! is started, after it was, and when its step has been settled. It is not forced to disk, because
-//! after a power cut there are no children. A reader trusts nothing in it: every record has a
-//! checksum over itself and its place.
+//! is started, after it was, and when the worker is done with it. What a step has left behind and
+//! was asked to end outlives that, and mostly the record of the outcome is still on its way then:
+//! it has a record of its own, until it is gone. Nothing is forced to disk, because after a power
+//! cut there are no children. A reader trusts nothing in it: every record has a checksum over
+//! itself and its place.
 //!
 //! All numbers are little-endian. The header: 8 bytes of name and version, the runner's pid (4), 4
 //! unused, its start (8), the boot (16), 16 unused, checksum (8). A record: state (1), shard (1), 2
-//! unused, fence (4), local id (8), pid (4), 4 unused, both ends of its birth (8 and 8), 16
-//! unused, checksum (8). Nothing but zeros is an idle worker.
+//! unused, fence (4), local id (8), pid (4), a member's pid (4), both ends of its birth (8 and 8),
+//! 16 unused, checksum (8). Workers have the odd places, what was left behind the even ones; of it
+//! the pid is that of the group, and the birth that of the member. Nothing but zeros is a place
+//! where nothing is.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::hash::Hasher as _;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use siphasher::sip::SipHasher13;
 
@@ -22,12 +28,16 @@ use crate::model::{LocalId, ShardId, StepId};
 
 use super::process::{Birth, BootId, ProcessIdentity};
 
-const MAGIC: [u8; 8] = *b"fairqjr1";
+const MAGIC: [u8; 8] = *b"fairqjr2";
 const RECORD: usize = 64;
 const CHECKSUM: usize = 56;
 
 const ABOUT_TO_START: u8 = 1;
 const RUNNING: u8 = 2;
+const LEFT: u8 = 3;
+
+/// Where the header is.
+const HEADER: u64 = 0;
 
 type Record = [u8; RECORD];
 
@@ -37,6 +47,27 @@ type Record = [u8; RECORD];
 pub struct Journal {
     path: PathBuf,
     file: File,
+    /// The numbers of the notes about what was left behind.
+    notes: Mutex<BTreeSet<u32>>,
+}
+
+/// That something which a step left behind may still be there: the journal says so until this is
+/// dropped.
+#[derive(Debug)]
+pub struct Note {
+    journal: Arc<Journal>,
+    number: u32,
+}
+
+/// What a step left in its process group, and was still being ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Left {
+    /// Which step.
+    pub id: StepId,
+    /// The group, whose leader has been reaped.
+    pub group: u32,
+    /// One who was in it.
+    pub member: ProcessIdentity,
 }
 
 /// What a worker was at when its record was last written.
@@ -72,6 +103,8 @@ pub struct Testament {
     pub runner: Option<(BootId, ProcessIdentity)>,
     /// By worker, from 0. Workers that never started anything may be missing at the end.
     pub slots: Vec<SlotState>,
+    /// What steps had left behind. What cannot be read is missing.
+    pub left: Vec<Left>,
 }
 
 impl Journal {
@@ -95,8 +128,9 @@ impl Journal {
         let journal = Self {
             path: path.to_owned(),
             file,
+            notes: Mutex::default(),
         };
-        journal.write(0, encode_header(boot, ourselves))?;
+        journal.write(HEADER, encode_header(boot, ourselves))?;
         Ok(journal)
     }
 
@@ -127,8 +161,34 @@ impl Journal {
         self.put(worker, SlotState::Idle)
     }
 
+    /// Notes what a step has left behind. To be called before the worker's own record is cleared.
+    ///
+    /// # Errors
+    ///
+    /// Unavailable: the file cannot be written.
+    pub fn note(self: &Arc<Self>, left: Left) -> Result<Note> {
+        let number = {
+            let mut notes = self.notes();
+            let free = (0..).zip(&*notes).find(|(at, taken)| at != *taken);
+            let number = free.map_or_else(|| notes.last().map_or(0, |last| last + 1), |(at, _)| at);
+            notes.insert(number);
+            number
+        };
+        // Dropped at once if it cannot be written, which gives the number back.
+        let note = Note {
+            journal: Arc::clone(self),
+            number,
+        };
+        self.write(place_of_note(number), encode_left(number, left))?;
+        Ok(note)
+    }
+
     fn put(&self, worker: u32, state: SlotState) -> Result<()> {
-        self.write(u64::from(worker) + 1, encode(worker, state))
+        self.write(place_of_worker(worker), encode(worker, state))
+    }
+
+    fn notes(&self) -> MutexGuard<'_, BTreeSet<u32>> {
+        self.notes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn write(&self, place: u64, record: Record) -> Result<()> {
@@ -137,6 +197,15 @@ impl Journal {
             .or_fail(ErrorKind::Unavailable, || {
                 format!("cannot write to the journal {}", self.path.display())
             })
+    }
+}
+
+impl Drop for Note {
+    fn drop(&mut self) {
+        // If it stays, it names a group that is gone: nobody is ended for it.
+        let place = place_of_note(self.number);
+        self.journal.write(place, [0; RECORD]).ok();
+        self.journal.notes().remove(&self.number);
     }
 }
 
@@ -160,31 +229,43 @@ impl Testament {
             record
         });
         let runner = records.next().and_then(|header| decode_header(&header));
-        let slots = (0..).zip(records);
+        let mut slots = Vec::new();
+        let mut left = Vec::new();
+        for (number, pair) in (0..).zip(records.collect::<Vec<_>>().chunks(2)) {
+            slots.extend(pair.first().map(|record| decode(number, record)));
+            left.extend(pair.get(1).and_then(|record| decode_left(number, record)));
+        }
         Self {
             runner,
-            slots: slots
-                .map(|(worker, record)| decode(worker, &record))
-                .collect(),
+            slots,
+            left,
         }
     }
 }
 
-/// Returns the sum of a record at its place; the header's place is that of no worker.
-fn checksum(place: Option<u32>, record: &Record) -> u64 {
+fn place_of_worker(worker: u32) -> u64 {
+    2 * u64::from(worker) + 1
+}
+
+fn place_of_note(number: u32) -> u64 {
+    2 * u64::from(number) + 2
+}
+
+/// Returns the sum of a record at its place.
+fn checksum(place: u64, record: &Record) -> u64 {
     let mut hasher = SipHasher13::new();
-    hasher.write_u64(place.map_or(0, |worker| u64::from(worker) + 1));
+    hasher.write_u64(place);
     hasher.write(&record[..CHECKSUM]);
     hasher.finish()
 }
 
-fn seal(place: Option<u32>, mut record: Record) -> Record {
+fn seal(place: u64, mut record: Record) -> Record {
     let sum = checksum(place, &record);
     record[CHECKSUM..].copy_from_slice(&sum.to_le_bytes());
     record
 }
 
-fn is_whole(place: Option<u32>, record: &Record) -> bool {
+fn is_whole(place: u64, record: &Record) -> bool {
     record[CHECKSUM..] == checksum(place, record).to_le_bytes()
 }
 
@@ -194,11 +275,11 @@ fn encode_header(boot: BootId, runner: ProcessIdentity) -> Record {
     record[8..12].copy_from_slice(&runner.pid.to_le_bytes());
     record[16..24].copy_from_slice(&runner.start_ticks.to_le_bytes());
     record[24..40].copy_from_slice(&boot.get().to_le_bytes());
-    seal(None, record)
+    seal(HEADER, record)
 }
 
 fn decode_header(record: &Record) -> Option<(BootId, ProcessIdentity)> {
-    if !is_whole(None, record) || record[..8] != MAGIC {
+    if !is_whole(HEADER, record) || record[..8] != MAGIC {
         return None;
     }
     let runner = ProcessIdentity {
@@ -221,20 +302,18 @@ fn encode(worker: u32, state: SlotState) -> Record {
         SlotState::Idle | SlotState::Damaged => return record,
     };
     record[0] = kind;
-    record[1] = id.shard.number();
     record[4..8].copy_from_slice(&fence.to_le_bytes());
-    record[8..16].copy_from_slice(&id.local.get().to_le_bytes());
-    seal(Some(worker), record)
+    put_id(&mut record, id);
+    seal(place_of_worker(worker), record)
 }
 
 fn decode(worker: u32, record: &Record) -> SlotState {
     if *record == [0; RECORD] {
         return SlotState::Idle;
     }
-    let Some(shard) = ShardId::new(record[1]).filter(|_| is_whole(Some(worker), record)) else {
+    let Some(id) = get_id(record).filter(|_| is_whole(place_of_worker(worker), record)) else {
         return SlotState::Damaged;
     };
-    let id = StepId::new(shard, LocalId::new(i64::from_le_bytes(field(record, 8))));
     let fence = u32::from_le_bytes(field(record, 4));
     match record[0] {
         ABOUT_TO_START => SlotState::AboutToStart { id, fence },
@@ -249,6 +328,40 @@ fn decode(worker: u32, record: &Record) -> SlotState {
         },
         _ => SlotState::Damaged,
     }
+}
+
+fn encode_left(number: u32, left: Left) -> Record {
+    let mut record = [0; RECORD];
+    record[0] = LEFT;
+    put_id(&mut record, left.id);
+    record[16..20].copy_from_slice(&left.group.to_le_bytes());
+    record[20..24].copy_from_slice(&left.member.pid.to_le_bytes());
+    record[24..32].copy_from_slice(&left.member.start_ticks.to_le_bytes());
+    seal(place_of_note(number), record)
+}
+
+fn decode_left(number: u32, record: &Record) -> Option<Left> {
+    if record[0] != LEFT || !is_whole(place_of_note(number), record) {
+        return None;
+    }
+    Some(Left {
+        id: get_id(record)?,
+        group: u32::from_le_bytes(field(record, 16)),
+        member: ProcessIdentity {
+            pid: u32::from_le_bytes(field(record, 20)),
+            start_ticks: u64::from_le_bytes(field(record, 24)),
+        },
+    })
+}
+
+fn put_id(record: &mut Record, id: StepId) {
+    record[1] = id.shard.number();
+    record[8..16].copy_from_slice(&id.local.get().to_le_bytes());
+}
+
+fn get_id(record: &Record) -> Option<StepId> {
+    let local = LocalId::new(i64::from_le_bytes(field(record, 8)));
+    ShardId::new(record[1]).map(|shard| StepId::new(shard, local))
 }
 
 fn field<const N: usize>(record: &Record, from: usize) -> [u8; N] {
@@ -274,7 +387,8 @@ mod tests {
     fn written() -> (tempfile::TempDir, PathBuf) {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("journal");
-        let journal = Journal::create(&path).unwrap();
+        let journal = Arc::new(Journal::create(&path).unwrap());
+        std::mem::forget(journal.note(LEFT_BEHIND()).unwrap());
         journal.about_to_start(3, id("b7"), 2).unwrap();
         journal.about_to_start(0, id("a1"), 9).unwrap();
         journal.running(0, id("a1"), 9, BIRTH).unwrap();
@@ -287,6 +401,15 @@ mod tests {
         id: id("a1"),
         fence: 9,
         birth: BIRTH,
+    };
+
+    const LEFT_BEHIND: fn() -> Left = || Left {
+        id: id("c4"),
+        group: 4712,
+        member: ProcessIdentity {
+            pid: 4713,
+            start_ticks: 102,
+        },
     };
 
     #[test]
@@ -304,6 +427,7 @@ mod tests {
             testament.slots,
             [RUNS(), SlotState::Idle, SlotState::Idle, starts]
         );
+        assert_eq!(testament.left, [LEFT_BEHIND()]);
     }
 
     #[test]
@@ -323,7 +447,12 @@ mod tests {
             let testament = Testament::parse(&bytes);
             match at / RECORD {
                 0 => assert_eq!(testament.runner, None, "byte {at}"),
-                record => assert_eq!(testament.slots[record - 1], SlotState::Damaged, "byte {at}"),
+                odd if odd % 2 == 1 => {
+                    assert_eq!(testament.slots[odd / 2], SlotState::Damaged, "byte {at}");
+                }
+                2 => assert!(testament.left.is_empty(), "byte {at}"),
+                // Nothing was there.
+                _ => assert_eq!(testament.left, [LEFT_BEHIND()], "byte {at}"),
             }
         }
     }
@@ -336,8 +465,13 @@ mod tests {
         for length in 0..whole.len() {
             let cut = Testament::parse(&whole[..length]);
             assert_eq!(cut.runner.is_some(), length >= RECORD, "{length} bytes");
+            assert_eq!(
+                cut.left.len(),
+                usize::from(length >= 3 * RECORD),
+                "{length}"
+            );
             for (worker, state) in cut.slots.iter().enumerate() {
-                let is_whole = length >= (worker + 2) * RECORD;
+                let is_whole = length >= (2 * worker + 2) * RECORD;
                 let may_be = *state == all.slots[worker] || *state == SlotState::Damaged;
                 assert!(
                     may_be && (!is_whole || *state == all.slots[worker]),
@@ -352,7 +486,43 @@ mod tests {
         let (_dir, path) = written();
         let mut bytes = fs::read(&path).unwrap();
         let first = bytes[RECORD..2 * RECORD].to_vec();
-        bytes[2 * RECORD..3 * RECORD].copy_from_slice(&first);
-        assert_eq!(Testament::parse(&bytes).slots[1], SlotState::Damaged);
+        for place in [2, 3] {
+            bytes[place * RECORD..][..RECORD].copy_from_slice(&first);
+        }
+        let testament = Testament::parse(&bytes);
+        assert_eq!(testament.slots[1], SlotState::Damaged);
+        assert!(testament.left.is_empty());
+    }
+
+    #[test]
+    fn what_was_left_behind_is_told_until_it_is_gone_whatever_else_comes_and_goes() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("journal");
+        let journal = Arc::new(Journal::create(&path).unwrap());
+        let left = |group| Left {
+            group,
+            ..LEFT_BEHIND()
+        };
+        let told = || {
+            let testament = Testament::read(&path).unwrap();
+            let groups = testament.left.iter().map(|left| left.group);
+            groups.collect::<Vec<_>>()
+        };
+        let [first, second, third] = [1, 2, 3].map(|group| journal.note(left(group)).unwrap());
+        journal.about_to_start(0, id("a1"), 1).unwrap();
+        journal.clear(0).unwrap();
+        assert_eq!(told(), [1, 2, 3]);
+        drop(second);
+        assert_eq!(told(), [1, 3]);
+        let size = path.metadata().unwrap().len();
+        let second = journal.note(left(4)).unwrap();
+        assert_eq!(told(), [1, 4, 3]);
+        assert_eq!(
+            path.metadata().unwrap().len(),
+            size,
+            "the place is used again"
+        );
+        drop((first, second, third));
+        assert_eq!(told(), [0; 0]);
     }
 }
