@@ -16,6 +16,7 @@ mod explain;
 mod follow;
 mod init;
 mod inspect;
+mod kept;
 mod logs;
 mod pace;
 mod pages;
