@@ -128,6 +128,7 @@ impl Job {
                 min_gap: Duration::ZERO,
             },
             lease: Span::from_millis(60_000),
+            keep: None,
         };
         Ok(Engine::start(with, manner)?)
     }

@@ -6,6 +6,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::{Context, Done};
+use crate::cli::kept::{self, Kept};
 use crate::cli::render::{Tone, number, text};
 use crate::error::{Error, Result};
 use crate::model::ShardId;
@@ -50,6 +51,8 @@ struct DoctorJson<'d> {
     failed: Vec<String>,
     /// What is left after --repair; null without it.
     left: Option<&'d [Finding]>,
+    /// What is kept of steps that are over.
+    kept: Kept,
 }
 
 pub(super) fn run(args: &DoctorArgs, context: &mut Context) -> Result<Done> {
@@ -81,6 +84,7 @@ pub(super) fn run(args: &DoctorArgs, context: &mut Context) -> Result<Done> {
             repaired,
             failed: failed.iter().map(Error::to_string).collect(),
             left: left.as_deref(),
+            kept: Kept::of(&store),
         })?;
         return Ok(Done::of(code));
     }
@@ -101,6 +105,7 @@ pub(super) fn run(args: &DoctorArgs, context: &mut Context) -> Result<Done> {
         let shards = number::many(store.shard_count().into(), "shard");
         context.screen.talk(&format!("nothing found in {shards}"));
     }
+    kept::announce(&store, context);
     Ok(Done::of(code))
 }
 

@@ -18,6 +18,7 @@ mod follow;
 mod hostile;
 mod init;
 mod inspect;
+mod kept;
 mod logs;
 mod pace;
 mod pages;

@@ -11,6 +11,7 @@ use clap::Args;
 use super::answers::{self, Answers};
 use super::ears::Ears;
 use super::eventlog::EventLog;
+use super::kept;
 use super::render::{number, text};
 use super::runlog::{RunLog, Voice};
 use super::{Context, Done, words};
@@ -121,6 +122,7 @@ pub(super) fn run(args: &RunArgs, context: &mut Context) -> Result<Done> {
         Arc::clone(&clock),
     )?);
     let served = served(args, context, &store)?;
+    kept::announce(&store, context);
     let with = With {
         store: Arc::clone(&served),
         executor: Arc::clone(&shell) as Arc<_>,
@@ -236,6 +238,7 @@ fn manner(context: &Context) -> Manner {
             min_gap: settings.min_gap.into(),
         },
         lease: LEASE,
+        keep: settings.keep,
     }
 }
 

@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use self::columns::Field;
 pub(super) use self::columns::state;
+use super::kept::{self, Kept};
 use super::render::{Tone, text};
 use super::select::{Selector, no_match};
 use super::steer::pause::{PauseJson, announce};
@@ -88,6 +89,7 @@ struct Status<'s> {
     next_due: Option<String>,
     runners: Vec<RunnerJson>,
     unreadable_shards: Vec<Unreadable>,
+    kept: Kept,
     steps: Vec<StepJson<'s>>,
 }
 
@@ -210,12 +212,14 @@ fn show(args: &StatusArgs, context: &mut Context, filter: &Filter) -> Result<boo
             next_due: sums.next_due.map(|due| due.to_string()),
             runners,
             unreadable_shards: sums.unreadable,
+            kept: Kept::of(&store),
             steps: steps.iter().map(StepJson::new).collect(),
         };
         context.screen.json(&status)?;
     } else {
         summary::write(context, &store, &sums, &runners)?;
         announce(context, &pauses);
+        kept::announce(&store, context);
         list(context, &steps, args)?;
     }
     Ok(!steps.is_empty())

@@ -11,6 +11,8 @@ pub const MAX_WORKERS: u32 = 4_096;
 pub(super) const MAX_WAIT_MS: u64 = 3_600_000;
 /// The most output that is kept inline: a row of this size still travels in one piece.
 pub(super) const MAX_INLINE_BYTES: u64 = 16 * 1024 * 1024;
+/// The word for no end.
+pub(super) const FOREVER: &str = "forever";
 /// The longest grace: a day.
 const MAX_GRACE: Span = Span::from_millis(86_400_000);
 
@@ -126,6 +128,8 @@ pub enum Knob {
     InlineOutputBytes,
     /// `grace`.
     Grace,
+    /// `keep`.
+    Keep,
 }
 
 /// What type a knob's value has in the file.
@@ -141,7 +145,7 @@ pub(super) enum Shape {
 
 impl Knob {
     /// All knobs, in the order of the documentation.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Workers,
         Self::Shards,
         Self::Placement,
@@ -153,6 +157,7 @@ impl Knob {
         Self::MinGapMs,
         Self::InlineOutputBytes,
         Self::Grace,
+        Self::Keep,
     ];
 
     /// Returns its key in the file.
@@ -169,6 +174,7 @@ impl Knob {
             Self::MinGapMs => "min_gap_ms",
             Self::InlineOutputBytes => "inline_output_bytes",
             Self::Grace => "grace",
+            Self::Keep => "keep",
         }
     }
 
@@ -196,6 +202,9 @@ impl Knob {
                 "output up to this size is kept in the store's tables (default: 65536)"
             }
             Self::Grace => "time between asking a step to end and killing it (default: 5s)",
+            Self::Keep => {
+                "how long runners keep steps that are over: forever (the default) or a time such as 30d"
+            }
         }
     }
 
@@ -216,7 +225,9 @@ impl Knob {
             | Self::HeartbeatMs
             | Self::MinGapMs
             | Self::InlineOutputBytes => Shape::Number,
-            Self::Placement | Self::Pick | Self::Durability | Self::Color => Shape::Word,
+            Self::Placement | Self::Pick | Self::Durability | Self::Color | Self::Keep => {
+                Shape::Word
+            }
             Self::DefaultBand | Self::Grace => Shape::NumberOrWord,
         }
     }
@@ -242,4 +253,15 @@ pub(super) fn grace(text: &str) -> Result<Span, String> {
         return Err("is longer than a day".to_owned());
     }
     Ok(span)
+}
+
+/// Reads how long steps are kept that are over; `None` for ever.
+pub(super) fn keep(text: &str) -> Result<Option<Span>, String> {
+    if text == FOREVER {
+        return Ok(None);
+    }
+    let span: Option<Span> = text.parse().ok();
+    let span = span.filter(|span| span.millis() > 0);
+    span.map(Some)
+        .ok_or_else(|| format!("is neither {FOREVER} nor a duration such as 30d or 12h"))
 }

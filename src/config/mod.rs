@@ -90,6 +90,8 @@ pub struct Settings {
     pub inline_output_bytes: u64,
     /// How long what is asked to end may take before it is killed.
     pub grace: Span,
+    /// How long runners keep steps that are over; `None` for ever.
+    pub keep: Option<Span>,
     origins: BTreeMap<String, Origin>,
     config: Option<PathBuf>,
 }
@@ -173,6 +175,7 @@ impl Settings {
             min_gap: Span::from_millis(0),
             inline_output_bytes: 65_536,
             grace: Policy::DEFAULT_GRACE,
+            keep: None,
             origins: BTreeMap::new(),
             config: None,
         }
@@ -252,10 +255,8 @@ impl Settings {
             Knob::HeartbeatMs => self.heartbeat.millis().to_string(),
             Knob::MinGapMs => self.min_gap.millis().to_string(),
             Knob::InlineOutputBytes => self.inline_output_bytes.to_string(),
-            Knob::Grace => match self.grace.millis() {
-                millis if millis.is_multiple_of(1_000) => format!("{}s", millis / 1_000),
-                millis => format!("{millis}ms"),
-            },
+            Knob::Grace => typed(self.grace),
+            Knob::Keep => self.keep.map_or_else(|| knob::FOREVER.to_owned(), typed),
         }
     }
 
@@ -295,8 +296,17 @@ impl Settings {
                 self.inline_output_bytes = knob::whole(value, 0, knob::MAX_INLINE_BYTES)?;
             }
             Knob::Grace => self.grace = knob::grace(value)?,
+            Knob::Keep => self.keep = knob::keep(value)?,
         }
         Ok(())
+    }
+}
+
+/// Returns a duration as one would type it.
+fn typed(span: Span) -> String {
+    match span.millis() {
+        millis if millis.is_multiple_of(1_000) => format!("{}s", millis / 1_000),
+        millis => format!("{millis}ms"),
     }
 }
 

@@ -96,7 +96,7 @@ fn every_key_of_the_file_is_taken_and_remembers_its_line() {
     let path = house.default_file(
         "# a comment\nworkers = 3\nshards = 2\nplacement = 'spread'\npick = \"lottery\"\n\
          durability = \"full\"\ndefault_band = \"nightly\"\ncolor = \"never\"\nheartbeat_ms = 2_500\n\
-         min_gap_ms = 0x10\ninline_output_bytes = 0\ngrace = \"1m30s\"\nstore = \"q\"\n\n\
+         min_gap_ms = 0x10\ninline_output_bytes = 0\ngrace = \"1m30s\"\nstore = \"q\"\nkeep = \"30d\"\n\
          [bands]\nurgent = 10\nnightly = 500\n",
     );
     let settings = house.load().unwrap();
@@ -119,6 +119,7 @@ fn every_key_of_the_file_is_taken_and_remembers_its_line() {
         ("min_gap_ms", "16", 10),
         ("inline_output_bytes", "0", 11),
         ("grace", "90s", 12),
+        ("keep", "2592000s", 14),
         ("bands.nightly", "500", 17),
         ("bands.urgent", "10", 16),
     ]
@@ -152,6 +153,19 @@ fn a_flag_beats_the_environment_which_beats_the_file() {
         assert_eq!(settings.origin(key).to_string(), origin);
     }
 }
+
+/// What says nothing about how long steps are kept.
+const NO_KEEP: &[&str] = &[
+    "-1",
+    "30",
+    "true",
+    "\"\"",
+    "\"0\"",
+    "\"0s\"",
+    "\"-1d\"",
+    "\"Forever\"",
+    "\"never\"",
+];
 
 /// Lines that no configuration may hold, each with the key that the error has to name.
 fn wrong_lines() -> Vec<(String, &'static str)> {
@@ -204,6 +218,7 @@ fn wrong_lines() -> Vec<(String, &'static str)> {
         ("durability", word),
         ("color", word),
         ("grace", grace),
+        ("keep", NO_KEEP),
         ("default_band", band),
         ("store", store),
         ("bands.urgent", &["-1", "nan", "\"1\"", "2147483648", "1.0"]),

@@ -1,20 +1,26 @@
 //! What a runner leaves in writing about its children, for whoever has to clean up after it.
 //!
 //! One file a runner, a record of fixed size for each worker, written in place: before a process
-//! is started, after it was, and when its step has been settled. It is not forced to disk, because
-//! after a power cut there are no children. A reader trusts nothing in it: every record has a
-//! checksum over itself and its place.
+//! is started, after it was, and when the worker is done with it. What a step has left behind and
+//! was asked to end outlives that, and mostly the record of the outcome is still on its way then:
+//! it has a record of its own, until it is gone. Nothing is forced to disk, because after a power
+//! cut there are no children. A reader trusts nothing in it: every record has a checksum over
+//! itself and its place.
 //!
 //! All numbers are little-endian. The header: 8 bytes of name and version, the runner's pid (4), 4
 //! unused, its start (8), the boot (16), 16 unused, checksum (8). A record: state (1), shard (1), 2
-//! unused, fence (4), local id (8), pid (4), 4 unused, both ends of its birth (8 and 8), 16
-//! unused, checksum (8). Nothing but zeros is an idle worker.
+//! unused, fence (4), local id (8), pid (4), a member's pid (4), both ends of its birth (8 and 8),
+//! 16 unused, checksum (8). Workers have the odd places, what was left behind the even ones; of it
+//! the pid is that of the group, and the birth that of the member. Nothing but zeros is a place
+//! where nothing is.
 
+use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
 use std::hash::Hasher as _;
 use std::io::Read as _;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use siphasher::sip::SipHasher13;
 
@@ -23,7 +29,7 @@ use crate::model::{LocalId, ShardId, StepId};
 
 use super::process::{Birth, BootId, ProcessIdentity};
 
-const MAGIC: [u8; 8] = *b"fairqjr1";
+const MAGIC: [u8; 8] = *b"fairqjr2";
 const RECORD: usize = 64;
 const CHECKSUM: usize = 56;
 /// No journal is larger; it has a record for each worker.
@@ -31,6 +37,10 @@ const MOST_BYTES: u64 = 16 << 20;
 
 const ABOUT_TO_START: u8 = 1;
 const RUNNING: u8 = 2;
+const LEFT: u8 = 3;
+
+/// Where the header is.
+const HEADER: u64 = 0;
 
 type Record = [u8; RECORD];
 
@@ -40,6 +50,27 @@ type Record = [u8; RECORD];
 pub struct Journal {
     path: PathBuf,
     file: File,
+    /// The numbers of the notes about what was left behind.
+    notes: Mutex<BTreeSet<u32>>,
+}
+
+/// That something which a step left behind may still be there: the journal says so until this is
+/// dropped.
+#[derive(Debug)]
+pub struct Note {
+    journal: Arc<Journal>,
+    number: u32,
+}
+
+/// What a step left in its process group, and was still being ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Left {
+    /// Which step.
+    pub id: StepId,
+    /// The group, whose leader has been reaped.
+    pub group: u32,
+    /// One who was in it.
+    pub member: ProcessIdentity,
 }
 
 /// What a worker was at when its record was last written.
@@ -75,6 +106,8 @@ pub struct Testament {
     pub runner: Option<(BootId, ProcessIdentity)>,
     /// By worker, from 0. Workers that never started anything may be missing at the end.
     pub slots: Vec<SlotState>,
+    /// What steps had left behind. What cannot be read is missing.
+    pub left: Vec<Left>,
 }
 
 impl Journal {
@@ -98,8 +131,9 @@ impl Journal {
         let journal = Self {
             path: path.to_owned(),
             file,
+            notes: Mutex::default(),
         };
-        journal.write(0, encode_header(boot, ourselves))?;
+        journal.write(HEADER, encode_header(boot, ourselves))?;
         Ok(journal)
     }
 
@@ -130,8 +164,34 @@ impl Journal {
         self.put(worker, SlotState::Idle)
     }
 
+    /// Notes what a step has left behind. To be called before the worker's own record is cleared.
+    ///
+    /// # Errors
+    ///
+    /// Unavailable: the file cannot be written.
+    pub fn note(self: &Arc<Self>, left: Left) -> Result<Note> {
+        let number = {
+            let mut notes = self.notes();
+            let free = (0..).zip(&*notes).find(|(at, taken)| at != *taken);
+            let number = free.map_or_else(|| notes.last().map_or(0, |last| last + 1), |(at, _)| at);
+            notes.insert(number);
+            number
+        };
+        // Dropped at once if it cannot be written, which gives the number back.
+        let note = Note {
+            journal: Arc::clone(self),
+            number,
+        };
+        self.write(place_of_note(number), encode_left(number, left))?;
+        Ok(note)
+    }
+
     fn put(&self, worker: u32, state: SlotState) -> Result<()> {
-        self.write(u64::from(worker) + 1, encode(worker, state))
+        self.write(place_of_worker(worker), encode(worker, state))
+    }
+
+    fn notes(&self) -> MutexGuard<'_, BTreeSet<u32>> {
+        self.notes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn write(&self, place: u64, record: Record) -> Result<()> {
@@ -140,6 +200,15 @@ impl Journal {
             .or_fail(ErrorKind::Unavailable, || {
                 format!("cannot write to the journal {}", self.path.display())
             })
+    }
+}
+
+impl Drop for Note {
+    fn drop(&mut self) {
+        // If it stays, it names a group that is gone: nobody is ended for it.
+        let place = place_of_note(self.number);
+        self.journal.write(place, [0; RECORD]).ok();
+        self.journal.notes().remove(&self.number);
     }
 }
 
@@ -166,31 +235,43 @@ impl Testament {
             record
         });
         let runner = records.next().and_then(|header| decode_header(&header));
-        let slots = (0..).zip(records);
+        let mut slots = Vec::new();
+        let mut left = Vec::new();
+        for (number, pair) in (0..).zip(records.collect::<Vec<_>>().chunks(2)) {
+            slots.extend(pair.first().map(|record| decode(number, record)));
+            left.extend(pair.get(1).and_then(|record| decode_left(number, record)));
+        }
         Self {
             runner,
-            slots: slots
-                .map(|(worker, record)| decode(worker, &record))
-                .collect(),
+            slots,
+            left,
         }
     }
 }
 
-/// Returns the sum of a record at its place; the header's place is that of no worker.
-fn checksum(place: Option<u32>, record: &Record) -> u64 {
+fn place_of_worker(worker: u32) -> u64 {
+    2 * u64::from(worker) + 1
+}
+
+fn place_of_note(number: u32) -> u64 {
+    2 * u64::from(number) + 2
+}
+
+/// Returns the sum of a record at its place.
+fn checksum(place: u64, record: &Record) -> u64 {
     let mut hasher = SipHasher13::new();
-    hasher.write_u64(place.map_or(0, |worker| u64::from(worker) + 1));
+    hasher.write_u64(place);
     hasher.write(&record[..CHECKSUM]);
     hasher.finish()
 }
 
-fn seal(place: Option<u32>, mut record: Record) -> Record {
+fn seal(place: u64, mut record: Record) -> Record {
     let sum = checksum(place, &record);
     record[CHECKSUM..].copy_from_slice(&sum.to_le_bytes());
     record
 }
 
-fn is_whole(place: Option<u32>, record: &Record) -> bool {
+fn is_whole(place: u64, record: &Record) -> bool {
     record[CHECKSUM..] == checksum(place, record).to_le_bytes()
 }
 
@@ -200,11 +281,11 @@ fn encode_header(boot: BootId, runner: ProcessIdentity) -> Record {
     record[8..12].copy_from_slice(&runner.pid.to_le_bytes());
     record[16..24].copy_from_slice(&runner.start_ticks.to_le_bytes());
     record[24..40].copy_from_slice(&boot.get().to_le_bytes());
-    seal(None, record)
+    seal(HEADER, record)
 }
 
 fn decode_header(record: &Record) -> Option<(BootId, ProcessIdentity)> {
-    if !is_whole(None, record) || record[..8] != MAGIC {
+    if !is_whole(HEADER, record) || record[..8] != MAGIC {
         return None;
     }
     let runner = ProcessIdentity {
@@ -227,20 +308,18 @@ fn encode(worker: u32, state: SlotState) -> Record {
         SlotState::Idle | SlotState::Damaged => return record,
     };
     record[0] = kind;
-    record[1] = id.shard.number();
     record[4..8].copy_from_slice(&fence.to_le_bytes());
-    record[8..16].copy_from_slice(&id.local.get().to_le_bytes());
-    seal(Some(worker), record)
+    put_id(&mut record, id);
+    seal(place_of_worker(worker), record)
 }
 
 fn decode(worker: u32, record: &Record) -> SlotState {
     if *record == [0; RECORD] {
         return SlotState::Idle;
     }
-    let Some(shard) = ShardId::new(record[1]).filter(|_| is_whole(Some(worker), record)) else {
+    let Some(id) = get_id(record).filter(|_| is_whole(place_of_worker(worker), record)) else {
         return SlotState::Damaged;
     };
-    let id = StepId::new(shard, LocalId::new(i64::from_le_bytes(field(record, 8))));
     let fence = u32::from_le_bytes(field(record, 4));
     match record[0] {
         ABOUT_TO_START => SlotState::AboutToStart { id, fence },
@@ -257,6 +336,40 @@ fn decode(worker: u32, record: &Record) -> SlotState {
     }
 }
 
+fn encode_left(number: u32, left: Left) -> Record {
+    let mut record = [0; RECORD];
+    record[0] = LEFT;
+    put_id(&mut record, left.id);
+    record[16..20].copy_from_slice(&left.group.to_le_bytes());
+    record[20..24].copy_from_slice(&left.member.pid.to_le_bytes());
+    record[24..32].copy_from_slice(&left.member.start_ticks.to_le_bytes());
+    seal(place_of_note(number), record)
+}
+
+fn decode_left(number: u32, record: &Record) -> Option<Left> {
+    if record[0] != LEFT || !is_whole(place_of_note(number), record) {
+        return None;
+    }
+    Some(Left {
+        id: get_id(record)?,
+        group: u32::from_le_bytes(field(record, 16)),
+        member: ProcessIdentity {
+            pid: u32::from_le_bytes(field(record, 20)),
+            start_ticks: u64::from_le_bytes(field(record, 24)),
+        },
+    })
+}
+
+fn put_id(record: &mut Record, id: StepId) {
+    record[1] = id.shard.number();
+    record[8..16].copy_from_slice(&id.local.get().to_le_bytes());
+}
+
+fn get_id(record: &Record) -> Option<StepId> {
+    let local = LocalId::new(i64::from_le_bytes(field(record, 8)));
+    ShardId::new(record[1]).map(|shard| StepId::new(shard, local))
+}
+
 fn field<const N: usize>(record: &Record, from: usize) -> [u8; N] {
     let mut bytes = [0; N];
     bytes.copy_from_slice(&record[from..from + N]);
@@ -264,134 +377,5 @@ fn field<const N: usize>(record: &Record, from: usize) -> [u8; N] {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::fs;
-
-    use super::*;
-    use crate::fuzz;
-
-    const BIRTH: Birth = Birth {
-        pid: 4711,
-        after: 99,
-        before: 101,
-    };
-
-    fn id(text: &str) -> StepId {
-        text.parse().unwrap()
-    }
-
-    fn written() -> (tempfile::TempDir, PathBuf) {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("journal");
-        let journal = Journal::create(&path).unwrap();
-        journal.about_to_start(3, id("b7"), 2).unwrap();
-        journal.about_to_start(0, id("a1"), 9).unwrap();
-        journal.running(0, id("a1"), 9, BIRTH).unwrap();
-        journal.running(1, id("a2"), 1, BIRTH).unwrap();
-        journal.clear(1).unwrap();
-        (dir, path)
-    }
-
-    const RUNS: fn() -> SlotState = || SlotState::Running {
-        id: id("a1"),
-        fence: 9,
-        birth: BIRTH,
-    };
-
-    #[test]
-    fn a_journal_tells_who_wrote_it_and_what_each_worker_was_at() {
-        let (_dir, path) = written();
-        let testament = Testament::read(&path).unwrap();
-        let ourselves = ProcessIdentity::of(std::process::id()).unwrap();
-        let boot = BootId::current().unwrap();
-        assert_eq!(testament.runner, Some((boot, ourselves)));
-        let starts = SlotState::AboutToStart {
-            id: id("b7"),
-            fence: 2,
-        };
-        assert_eq!(
-            testament.slots,
-            [RUNS(), SlotState::Idle, SlotState::Idle, starts]
-        );
-    }
-
-    /// What is believed of a journal that somebody has written over is what was written, where it was.
-    #[test]
-    fn whatever_becomes_of_a_journal_only_what_was_written_is_believed() {
-        let (_dir, path) = written();
-        let bytes = fs::read(&path).unwrap();
-        let whole = Testament::parse(&bytes);
-        let records: Vec<&[u8]> = bytes.chunks(RECORD).chain([bytes.as_slice()]).collect();
-        let make = |dice: &mut crate::ambient::Dice| {
-            let mut bytes = bytes.clone();
-            for _ in 0..dice.below(3) {
-                fuzz::change(dice, &mut bytes, &records, &records);
-            }
-            bytes
-        };
-        fuzz::each("a journal", 4_000, make, |bytes| {
-            let found = Testament::parse(bytes);
-            let right = bytes.len().div_ceil(RECORD).saturating_sub(1);
-            assert_eq!(found.slots.len(), right);
-            assert!(found.runner.is_none() || found.runner == whole.runner);
-            for (worker, slot) in found.slots.iter().enumerate() {
-                let known = matches!(slot, SlotState::Idle | SlotState::Damaged);
-                assert!(
-                    known || whole.slots.get(worker) == Some(slot),
-                    "{worker}: {slot:?}"
-                );
-            }
-            found == whole
-        });
-    }
-
-    #[test]
-    fn a_journal_that_is_there_is_not_written_over() {
-        let (_dir, path) = written();
-        assert!(Journal::create(&path).is_err());
-        assert_eq!(Testament::read(&path).unwrap().slots[0], RUNS());
-    }
-
-    #[test]
-    fn no_single_wrong_byte_is_believed() {
-        let (_dir, path) = written();
-        let whole = fs::read(&path).unwrap();
-        for at in 0..whole.len() {
-            let mut bytes = whole.clone();
-            bytes[at] ^= 0x10;
-            let testament = Testament::parse(&bytes);
-            match at / RECORD {
-                0 => assert_eq!(testament.runner, None, "byte {at}"),
-                record => assert_eq!(testament.slots[record - 1], SlotState::Damaged, "byte {at}"),
-            }
-        }
-    }
-
-    #[test]
-    fn a_journal_that_was_cut_off_gives_what_is_whole() {
-        let (_dir, path) = written();
-        let whole = fs::read(&path).unwrap();
-        let all = Testament::parse(&whole);
-        for length in 0..whole.len() {
-            let cut = Testament::parse(&whole[..length]);
-            assert_eq!(cut.runner.is_some(), length >= RECORD, "{length} bytes");
-            for (worker, state) in cut.slots.iter().enumerate() {
-                let is_whole = length >= (worker + 2) * RECORD;
-                let may_be = *state == all.slots[worker] || *state == SlotState::Damaged;
-                assert!(
-                    may_be && (!is_whole || *state == all.slots[worker]),
-                    "{length} bytes"
-                );
-            }
-        }
-    }
-
-    #[test]
-    fn a_record_in_the_wrong_place_is_not_believed() {
-        let (_dir, path) = written();
-        let mut bytes = fs::read(&path).unwrap();
-        let first = bytes[RECORD..2 * RECORD].to_vec();
-        bytes[2 * RECORD..3 * RECORD].copy_from_slice(&first);
-        assert_eq!(Testament::parse(&bytes).slots[1], SlotState::Damaged);
-    }
-}
+#[path = "journal_tests.rs"]
+mod tests;

@@ -14,8 +14,9 @@ use nix::errno::Errno;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::getsid;
 
+use super::journal::{Left, Note};
 use crate::ambient::Clock;
-use crate::model::Span;
+use crate::model::{Span, StepId};
 
 use super::process::{ProcessIdentity, as_pid, living_members};
 
@@ -39,6 +40,15 @@ impl Leftover {
             members: members_now(group)?,
         };
         Some(left)
+    }
+
+    /// Returns what a journal has to say of it: enough for others to be certain of it, too.
+    pub(super) fn told(&self, id: StepId) -> Option<Left> {
+        self.members.first().map(|member| Left {
+            id,
+            group: self.group,
+            member: *member,
+        })
     }
 
     /// Returns who was in it when somebody last looked.
@@ -114,6 +124,8 @@ struct Waiting {
     /// When it is killed, on the monotonic clock.
     deadline: Duration,
     leftover: Leftover,
+    /// Says that it may still be there, to whoever outlives us.
+    note: Option<Note>,
 }
 
 impl Leftovers {
@@ -128,9 +140,10 @@ impl Leftovers {
         }
     }
 
-    /// Takes over a leftover that has been asked to end: after the grace it is killed. Does not
-    /// block. After [`Self::close`] it is killed at once, and so it is where no thread can be had.
-    pub fn end(&self, mut leftover: Leftover, grace: Span) {
+    /// Takes over a leftover that has been asked to end: after the grace it is killed. The note is
+    /// kept as long as it is there. Does not block. After [`Self::close`] it is killed at once, and so
+    /// it is where no thread can be had.
+    pub fn end(&self, mut leftover: Leftover, grace: Span, note: Option<Note>) {
         let deadline = self.shared.clock.monotonic() + Duration::from(grace);
         let mut state = self.shared.lock();
         if !state.is_closed && state.sweeper.is_none() {
@@ -145,7 +158,11 @@ impl Leftovers {
             leftover.kill();
             return;
         }
-        state.waiting.push(Waiting { deadline, leftover });
+        state.waiting.push(Waiting {
+            deadline,
+            leftover,
+            note,
+        });
         drop(state);
         self.shared.changed.notify_all();
     }
@@ -225,10 +242,14 @@ impl Shared {
 impl Waiting {
     /// Looks whether it is still there; kills it if its time has come.
     fn look(mut self, now: Duration, kill: bool) -> Option<Self> {
-        if kill || self.deadline <= now {
+        let kill = kill || self.deadline <= now;
+        if kill {
             self.leftover.kill();
+        }
+        if kill || !self.leftover.look() {
+            drop(self.note.take());
             return None;
         }
-        self.leftover.look().then_some(self)
+        Some(self)
     }
 }

@@ -105,8 +105,15 @@ struct Hands {
     next: u32,
     /// Nobody is hired any more.
     draining: bool,
+    /// How many wait for what a step needs to be started: processes, descriptors, memory.
+    short: usize,
+    /// Until when nobody is hired, on the monotonic clock: something was short lately.
+    short_until: Duration,
     threads: Vec<JoinHandle<()>>,
 }
+
+/// How long nobody is hired after a step could not be started: each thread takes of what was short.
+const SHORT: Duration = Duration::from_secs(2);
 
 /// How often what happened.
 #[derive(Debug, Default)]
@@ -290,6 +297,15 @@ impl Crew {
     }
 }
 
+/// A worker waits for what is short.
+struct Short<'s>(&'s Shared);
+
+impl Drop for Short<'_> {
+    fn drop(&mut self) {
+        self.0.hands().short -= 1;
+    }
+}
+
 impl Shared {
     fn hands(&self) -> MutexGuard<'_, Hands> {
         self.hands.lock().unwrap_or_else(PoisonError::into_inner)
@@ -320,11 +336,28 @@ impl Shared {
     fn hire_if_busy(self: &Arc<Self>) {
         let busy = {
             let hands = self.hands();
-            hands.idle == 0 && hands.resident < hands.target && !hands.draining
+            hands.idle == 0
+                && hands.resident < hands.target
+                && !hands.draining
+                && hands.short_until <= self.parts.clock.monotonic()
         };
         if busy {
             self.hire();
         }
+    }
+
+    /// Lets a worker wait for what its step could not be started for the want of, as long as it keeps
+    /// the answer. One is enough: the others give way, for the threads that wait take the very
+    /// processes and memory for which they wait, and might do so for ever.
+    fn wait_for_what_is_short(&self) -> Option<Short<'_>> {
+        let mut hands = self.hands();
+        hands.short_until = self.parts.clock.monotonic() + SHORT;
+        // Those who were told to leave already are counted on.
+        if hands.short > 0 && hands.resident <= hands.target {
+            return None;
+        }
+        hands.short += 1;
+        Some(Short(self))
     }
 
     fn hire(self: &Arc<Self>) {

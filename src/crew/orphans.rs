@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use nix::sys::signal::{Signal, killpg};
 
-use super::journal::{SlotState, Testament};
+use super::journal::{Left, SlotState, Testament};
 use super::process::{BootId, ProcessStat, all_processes, as_pid, living_members};
 use crate::ambient::Clock;
 use crate::model::StepId;
@@ -73,7 +73,9 @@ pub fn left(testament: &Testament, store: &Path) -> Vec<u32> {
         // nobody of whom we could be certain.
         return Vec::new();
     }
-    groups_of(&testament.slots, store)
+    let mut groups = groups_of(&testament.slots, store);
+    groups.extend(left_behind(&testament.left, store));
+    groups
 }
 
 /// Ends the process groups that a dead runner of the store at `store` has left, as its journal tells.
@@ -117,6 +119,27 @@ fn groups_of(slots: &[SlotState], store: &Path) -> Vec<u32> {
         }
     }
     groups
+}
+
+/// Returns the groups of what steps left behind that certainly are that. Their leaders have been
+/// reaped: where there is one, the number was given away.
+fn left_behind(left: &[Left], store: &Path) -> Vec<u32> {
+    if left.is_empty() {
+        return Vec::new();
+    }
+    let processes = all_processes();
+    let still_there = left.iter().filter(|left| {
+        let is_given_away = processes
+            .iter()
+            .any(|process| process.identity.pid == left.group);
+        let mut members = processes
+            .iter()
+            .filter(|process| process.group == left.group && !process.zombie);
+        !is_given_away
+            && members
+                .any(|member| member.identity == left.member || is_told(member, left.id, store))
+    });
+    still_there.map(|left| left.group).collect()
 }
 
 /// Returns the group of a slot's step, if it certainly is that.

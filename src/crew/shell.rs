@@ -35,7 +35,7 @@ struct Shared {
     /// The runner's folder.
     runner: PathBuf,
     inline_max: u64,
-    journal: Journal,
+    journal: Arc<Journal>,
     leftovers: Leftovers,
     clock: Arc<dyn Clock>,
 }
@@ -53,7 +53,7 @@ impl Shell {
         inline_max: u64,
         clock: Arc<dyn Clock>,
     ) -> Result<Self> {
-        let journal = Journal::create(&runner.join("journal"))?;
+        let journal = Arc::new(Journal::create(&runner.join("journal"))?);
         let leftovers = Leftovers::new(Arc::clone(&clock));
         let shared = Shared {
             store,
@@ -181,7 +181,11 @@ impl ShellSeat {
                 let over = clock.monotonic() + Duration::from(policy.grace);
                 running.see_off(leftover, Some(over), clock);
             } else {
-                self.shared.leftovers.end(leftover, policy.grace);
+                // Should we die before the outcome is recorded, the step is run again: whoever does
+                // that must know of what is left, and the worker's own record is for its next step.
+                let note = leftover.told(claim.id);
+                let note = note.and_then(|left| self.shared.journal.note(left).ok());
+                self.shared.leftovers.end(leftover, policy.grace, note);
             }
         }
         let now = self.shared.clock.now();

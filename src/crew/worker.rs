@@ -33,9 +33,12 @@ pub(super) fn work(shared: &Arc<Shared>, worker: u32) {
         };
         shared.hands().idle -= 1;
         shared.hire_if_busy();
-        handle(shared, worker, &mut seat, &taken);
+        let stays = handle(shared, worker, &mut seat, &taken);
         drop(permit);
         shared.hands().idle += 1;
+        if !stays {
+            break;
+        }
         shared.parts.foreman.idle();
     }
     drop(leave);
@@ -66,8 +69,9 @@ impl Drop for Release<'_> {
     }
 }
 
-/// Claims a taken hint, and runs the step if it is ours.
-fn handle(shared: &Arc<Shared>, worker: u32, seat: &mut Box<dyn Seat>, taken: &Taken) {
+/// Claims a taken hint, and runs the step if it is ours. Returns whether the worker stays: one that
+/// waits in vain for processes gives way to those that have some.
+fn handle(shared: &Arc<Shared>, worker: u32, seat: &mut Box<dyn Seat>, taken: &Taken) -> bool {
     let parts = &shared.parts;
     let candidate = &taken.candidate;
     let release = Release(shared, candidate.id);
@@ -89,12 +93,12 @@ fn handle(shared: &Arc<Shared>, worker: u32, seat: &mut Box<dyn Seat>, taken: &T
         Ok(None) => {
             shared.counts.lost.fetch_add(1, Ordering::Relaxed);
             parts.sink.emit(now, &Event::ClaimLost { id: candidate.id });
-            return;
+            return true;
         }
         Err(error) => {
             shared.counts.failed.fetch_add(1, Ordering::Relaxed);
             parts.foreman.cannot_claim(candidate.id.shard, &error);
-            return;
+            return true;
         }
     };
     shared.counts.won.fetch_add(1, Ordering::Relaxed);
@@ -109,8 +113,9 @@ fn handle(shared: &Arc<Shared>, worker: u32, seat: &mut Box<dyn Seat>, taken: &T
     parts.sink.emit(claim.claimed, &event);
     parts.foreman.claimed(&claim);
     shared.roster.enter(worker, &claim);
+    let mut stays = true;
     let outcome = catch_unwind(AssertUnwindSafe(|| {
-        run(shared, worker, seat.as_mut(), &claim)
+        run(shared, worker, seat.as_mut(), &claim, &mut stays)
     }));
     let outcome = outcome.unwrap_or_else(|_| {
         shared.counts.panics.fetch_add(1, Ordering::Relaxed);
@@ -124,12 +129,21 @@ fn handle(shared: &Arc<Shared>, worker: u32, seat: &mut Box<dyn Seat>, taken: &T
     });
     let end = shared.roster.leave(worker);
     report(shared, worker, &claim, outcome, end);
+    stays
 }
 
-/// Runs a step; one that cannot be started for the moment is tried again. One that was to be ended
-/// before it had a process is not started.
-fn run(shared: &Arc<Shared>, worker: u32, seat: &mut dyn Seat, claim: &Claim) -> Outcome {
+/// Runs a step; one that cannot be started for the moment is tried again, or put back if another
+/// one is being tried already: this worker does not stay then. One that was to be ended before it had
+/// a process is not started.
+fn run(
+    shared: &Arc<Shared>,
+    worker: u32,
+    seat: &mut dyn Seat,
+    claim: &Claim,
+    stays: &mut bool,
+) -> Outcome {
     let parts = &shared.parts;
+    let mut short = None;
     let mut pause = FIRST_PAUSE;
     loop {
         match shared.roster.end_of(worker).map(|end| end.why) {
@@ -155,6 +169,13 @@ fn run(shared: &Arc<Shared>, worker: u32, seat: &mut dyn Seat, claim: &Claim) ->
                 reason,
             };
             parts.sink.emit(parts.clock.now(), &event);
+        }
+        if short.is_none() {
+            short = shared.wait_for_what_is_short();
+        }
+        if short.is_none() {
+            *stays = false;
+            return unstarted(shared, Ending::Interrupted);
         }
         // Nothing tells when processes or memory come back; whoever leaves the crew or ends steps
         // wakes us early.

@@ -3,6 +3,7 @@
 mod courier;
 pub mod drain;
 mod foreman;
+mod keeper;
 mod notice;
 mod steward;
 
@@ -43,6 +44,8 @@ pub struct Manner {
     pub pace: Pace,
     /// How long a claim stands where this runner's lock cannot be asked.
     pub lease: Span,
+    /// How long steps are kept that are over; `None` for ever.
+    pub keep: Option<Span>,
 }
 
 /// Where a runner meets others: absent in tests that have the store to themselves.
@@ -157,6 +160,7 @@ impl Engine {
         let crowd = Arc::new(Crowd::default());
         steward::start(&with, manner, &stages, &crowd, &closing, &mut threads)?;
         start_refillers(&with, manner, &stages, &crowd, &mut threads)?;
+        keeper::start(&with, manner, &closing, &mut threads)?;
         let parts = Parts {
             runner: with.runner,
             cache: Arc::clone(&stages.cache),

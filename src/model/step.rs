@@ -162,6 +162,9 @@ pub enum StepState {
 }
 
 impl StepState {
+    /// Those in which a step is over.
+    pub const OVER: [Self; 3] = [Self::Succeeded, Self::Failed, Self::Cancelled];
+
     /// All states, in the order in which people read them.
     pub const ALL: [Self; 9] = [
         Self::Running,

@@ -220,6 +220,16 @@ pub struct Retention {
     pub states: Vec<StepState>,
     /// Only what matches this; `None` for all.
     pub only: Option<Vec<StepId>>,
+    /// About how many of them in one go: so long the shard's writer is busy.
+    pub most: usize,
+    /// Whether to look, when nothing is left to be forgotten, for what belongs to no step any more,
+    /// too. That may be a walk over all steps.
+    pub tidy: bool,
+}
+
+impl Retention {
+    /// How many in one go where somebody waits for it.
+    pub const PORTION: usize = 1_000;
 }
 
 /// What one portion of cleaning came to.

@@ -92,6 +92,7 @@ impl Yard {
                 min_gap: Duration::ZERO,
             },
             lease: Span::from_millis(60_000),
+            keep: None,
         };
         let engine = Engine::start(with, manner).unwrap();
         until("all is done", || engine.is_drained().unwrap());

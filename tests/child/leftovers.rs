@@ -31,7 +31,7 @@ fn what_heeds_the_request_is_gone_without_the_grace() {
     let ran = bench.run(sh("sleep 1000 & echo $! >left"));
     let left = bench.pid_in("left");
     if let Some(leftover) = ran.ended.leftover {
-        leftovers.end(leftover, LONG);
+        leftovers.end(leftover, LONG, None);
     }
     until("it is gone", || !exists(left));
     until("the sweeper knows", || leftovers.is_empty());
@@ -45,7 +45,7 @@ fn what_does_not_heed_it_is_killed_after_the_grace() {
         let ran = bench.run(sh(STAYS));
         assert_eq!(ran.code(), Some(0));
         let left = bench.pid_in("left");
-        leftovers.end(ran.ended.leftover.unwrap(), Span::from_millis(150));
+        leftovers.end(ran.ended.leftover.unwrap(), Span::from_millis(150), None);
         assert!(!leftovers.is_empty() || !exists(left));
         until("it is gone", || !exists(left));
         until("the sweeper has ended", || leftovers.is_empty());
@@ -61,7 +61,7 @@ fn closing_kills_at_once_and_so_does_coming_too_late() {
     let leftovers = sweeper();
     let ran = bench.run(sh(STAYS));
     let left = bench.pid_in("left");
-    leftovers.end(ran.ended.leftover.unwrap(), LONG);
+    leftovers.end(ran.ended.leftover.unwrap(), LONG, None);
     assert!(exists(left));
     leftovers.close();
     until("it is gone", || !exists(left));
@@ -69,7 +69,7 @@ fn closing_kills_at_once_and_so_does_coming_too_late() {
     fs::remove_file(bench.work().join("left")).unwrap();
     let ran = bench.run(sh(STAYS));
     let left = bench.pid_in("left");
-    leftovers.end(ran.ended.leftover.unwrap(), LONG);
+    leftovers.end(ran.ended.leftover.unwrap(), LONG, None);
     until("it is gone", || !exists(left));
 }
 

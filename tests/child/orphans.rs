@@ -3,9 +3,10 @@
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command};
+use std::sync::Arc;
 
 use fairq::ambient::SystemClock;
-use fairq::crew::journal::{Journal, Testament};
+use fairq::crew::journal::{Journal, Left, Testament};
 use fairq::crew::orphans;
 use fairq::crew::process::{Birth, ProcessIdentity};
 use fairq::model::StepId;
@@ -37,10 +38,10 @@ fn id(text: &str) -> StepId {
 }
 
 /// Writes a journal and lets it be acted on.
-fn end(write: impl Fn(&Journal)) -> usize {
+fn end(write: impl Fn(&Arc<Journal>)) -> usize {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("journal");
-    write(&Journal::create(&path).unwrap());
+    write(&Arc::new(Journal::create(&path).unwrap()));
     orphans::end(
         &Testament::read(&path).unwrap(),
         Path::new(STORE),
@@ -89,6 +90,28 @@ fn a_bystander_with_the_number_of_a_step_is_left_alone() {
         end(|journal| journal.running(0, id("a1"), 1, before).unwrap()),
         0
     );
+    assert!(lives(&mut bystander));
+    bystander.kill().unwrap();
+    bystander.wait().unwrap();
+}
+
+/// Whoever leads a group of that number now is none of what was left: its leader was reaped. Neither is
+/// a group in which nobody is who was there then, or says that it belongs to the step.
+#[test]
+fn a_bystander_with_the_number_of_a_group_that_was_left_is_left_alone() {
+    let mut bystander = step("d1");
+    let identity = ProcessIdentity::of(bystander.id()).unwrap();
+    for group in [bystander.id(), bystander.id() + 1] {
+        let ended = end(|journal| {
+            let left = Left {
+                id: id("d2"),
+                group,
+                member: identity,
+            };
+            std::mem::forget(journal.note(left).unwrap());
+        });
+        assert_eq!(ended, 0);
+    }
     assert!(lives(&mut bystander));
     bystander.kill().unwrap();
     bystander.wait().unwrap();

@@ -20,6 +20,8 @@ fn before(ended_before: Timestamp) -> Retention {
         ended_before,
         states: FINAL.to_vec(),
         only: None,
+        most: Retention::PORTION,
+        tidy: true,
     }
 }
 
@@ -40,6 +42,30 @@ fn clean(world: &World, shard: ShardId, retention: &Retention) -> (u64, Vec<Path
 
 fn kept(world: &World) -> Vec<StepId> {
     world.store.find(&Filter::default()).unwrap()
+}
+
+pub(crate) fn no_more_is_forgotten_in_one_go_than_was_said(open: Open) {
+    let world = World::new(open, 1);
+    for id in world.put(&vec![step("a"); 7]) {
+        let claim = world.claim(id, 1, after(100)).unwrap();
+        world.settle(success(&claim));
+    }
+    let few = Retention {
+        most: 3,
+        tidy: false,
+        ..before(after(99_999))
+    };
+    let mut portions = Vec::new();
+    loop {
+        let cleaned = world.store.clean(ONLY, &few).unwrap();
+        portions.push(cleaned.steps);
+        if cleaned.done {
+            break;
+        }
+    }
+    assert_eq!(portions.iter().sum::<u64>(), 7);
+    assert!(portions.iter().all(|steps| *steps <= 3), "{portions:?}");
+    assert_eq!(kept(&world), []);
 }
 
 pub(crate) fn what_is_over_and_old_is_forgotten(open: Open) {

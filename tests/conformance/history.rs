@@ -299,6 +299,8 @@ impl History {
                 StepState::Cancelled,
             ],
             only: None,
+            most: Retention::PORTION,
+            tidy: true,
         };
         let cleaned = self.store().clean(shard, &retention).unwrap();
         format!("clean {cleaned:?}")

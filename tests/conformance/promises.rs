@@ -163,6 +163,7 @@ macro_rules! every_promise {
                     an_edited_deadline_counts
                 }
                 clean {
+                    no_more_is_forgotten_in_one_go_than_was_said
                     what_is_over_and_old_is_forgotten
                     only_what_is_asked_for_is_forgotten
                     all_that_is_old_is_forgotten_in_portions

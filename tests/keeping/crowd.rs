@@ -1,130 +1,147 @@
-//! Many at once, and disks that are full or may not be written to.
+//! Many at once, and stores that others lock, lose or may not write to.
 
 use std::fs;
 use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::{self, ScopedJoinHandle};
+use std::time::Duration;
 
+use fairq::ambient::{Clock as _, SystemClock};
 use nix::sys::signal::Signal;
 
 use crate::common::{Ran, Sandbox, lines, until};
-use crate::kit::{harm, healthy, shard, snapshot};
+use crate::kit::{harm, healthy, one, shard, snapshot};
+
+/// These tests press the disk, and what one of them measures the other would spoil.
+fn the_disk() -> MutexGuard<'static, ()> {
+    static DISK: Mutex<()> = Mutex::new(());
+    DISK.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Each puts in many, one after another, while others run them and somebody looks on.
+/// `FAIRQ_TEST_ENQUEUES` says how many each; 200 make a long test.
 #[test]
 fn many_enqueuers_runners_and_lookers_never_meet_a_locked_database() {
-    const ENQUEUERS: usize = 16;
-    const EACH: usize = 12;
+    const ENQUEUERS: usize = 50;
+    let disk = the_disk();
+    let each = std::env::var("FAIRQ_TEST_ENQUEUES").map_or(6, |each| each.parse().unwrap());
     let sandbox = Sandbox::with_shards(2);
+    let clock = SystemClock::new();
     let runners = [
         sandbox.runner(&["--workers", "2", "-q"]),
         sandbox.runner(&["--workers", "2", "-q"]),
     ];
-    let line = "i=0; while [ $i -lt $1 ]; do \
-                \"$FAIRQ\" enqueue -k \"$2\" \"echo $2-$i >> ran\" || exit; i=$((i + 1)); done";
-    let children: Vec<_> = (0..ENQUEUERS)
-        .map(|number| {
-            let mut shell = sandbox.program("sh");
-            shell.args(["-c", line, "sh", &EACH.to_string(), &format!("k{number}")]);
-            shell.stdout(Stdio::piped()).stderr(Stdio::piped());
-            shell.spawn().unwrap()
-        })
-        .collect();
-    let mut looks = 0;
-    until("all is done", || {
-        looks += 1;
-        sandbox.count("succeeded") == (ENQUEUERS * EACH) as u64
+    let mut times: Vec<Duration> = thread::scope(|scope| {
+        let enqueuers: Vec<_> = (0..ENQUEUERS)
+            .map(|number| {
+                let (sandbox, clock) = (&sandbox, &clock);
+                scope.spawn(move || {
+                    let times: Vec<Duration> = (0..each)
+                        .map(|at| {
+                            let key = format!("k{number}");
+                            let line = format!("echo {key}-{at} >>ran");
+                            let began = clock.monotonic();
+                            let ran = sandbox.fairq(["enqueue", "-k", &key, &line]).expect(0);
+                            assert_eq!(ran.err, "");
+                            clock.monotonic() - began
+                        })
+                        .collect();
+                    times
+                })
+            })
+            .collect();
+        while !enqueuers.iter().all(ScopedJoinHandle::is_finished) {
+            let ran = sandbox.fairq(["status", "--json"]).expect(0);
+            assert_eq!(ran.err, "");
+        }
+        let times = enqueuers.into_iter().map(|one| one.join().unwrap());
+        times.flatten().collect()
     });
-    assert!(looks > 1);
-    for child in children {
-        let output = child.wait_with_output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success() && said.is_empty(), "{said}");
-    }
+    // Nobody is kept waiting for much longer than all the others.
+    times.sort_unstable();
+    let (median, p99) = (times[times.len() / 2], times[times.len() * 99 / 100]);
+    assert!(p99 < median * 10, "{p99:?} beside {median:?}");
+    let all = ENQUEUERS * each;
+    sandbox.drain(2).expect(0);
     for runner in runners {
         runner.signal(Signal::SIGTERM);
         let (code, said) = runner.end();
         assert_eq!((code, said.contains("locked")), (0, false), "{said}");
     }
+    assert_eq!(sandbox.count("succeeded"), all as u64);
     let mut ran = lines(&sandbox.work("ran"));
+    assert_eq!(ran.len(), all, "none ran twice");
     ran.sort_unstable();
     ran.dedup();
-    assert_eq!(ran.len(), ENQUEUERS * EACH, "each ran once");
-    assert_eq!(lines(&sandbox.work("ran")).len(), ENQUEUERS * EACH);
+    assert_eq!(ran.len(), all, "each ran");
+    drop(disk);
     healthy(&sandbox);
 }
 
-/// A file system of one mebibyte, if this process may mount one; `None` with the reason if not.
-struct Small(std::path::PathBuf);
-
-impl Small {
-    fn mount(at: std::path::PathBuf) -> Option<Self> {
-        fs::create_dir(&at).unwrap();
-        let mut mount = std::process::Command::new("mount");
-        mount
-            .args(["-t", "tmpfs", "-o", "size=1m,mode=0700", "tmpfs"])
-            .arg(&at);
-        let ran = mount.output().ok()?;
-        ran.status.success().then_some(Self(at))
-    }
-}
-
-impl Drop for Small {
-    fn drop(&mut self) {
-        std::process::Command::new("umount")
-            .arg("-l")
-            .arg(&self.0)
-            .status()
-            .ok();
-    }
-}
-
+/// Readers of ours come and go, and one that stays keeps the log only as long as it is there.
 #[test]
-fn a_full_disk_is_said_and_work_goes_on_when_there_is_space() {
-    let sandbox = Sandbox::new();
-    let Some(small) = Small::mount(sandbox.work("small")) else {
-        eprintln!("SKIPPED: no tmpfs can be mounted here, so no disk could be filled");
-        return;
+fn the_log_does_not_grow_with_what_is_written_though_somebody_always_reads() {
+    // So much is written in one flow, and after so much the log begins anew whoever reads.
+    const FLOW: u64 = 200 * 100_000;
+    const ANEW: u64 = 64 << 20;
+    let disk = the_disk();
+    let sandbox = Sandbox::with_shards(1);
+    let wide = format!("true {}", "x".repeat(100_000));
+    let flow = || {
+        sandbox.enqueue_lines(&["--hold"], &vec![wide.clone(); 200]);
     };
-    let dir = small.0.join("store");
-    let store = dir.to_str().unwrap();
-    let on = |args: &[&str]| sandbox.fairq(["--store", store].iter().chain(args));
-    let count = |state: &str| {
-        let counts = on(&["status", "--json"]).expect(0).json();
-        counts["counts"][state].as_u64().unwrap_or(0)
+    let log = || {
+        let log = sandbox.store().join("shard-0.db-wal");
+        log.metadata().map_or(0, |about| about.len())
     };
-    on(&["init", "--shards", "1"]).expect(0);
-    on(&[
-        "enqueue",
-        "until test -e go; do sleep 0.01; done; echo ran >> ran",
-    ])
-    .expect(0);
-    let runner = sandbox.runner_unseen(&["--store", store, "--workers", "1"]);
-    until("it runs", || count("running") == 1);
-    let ballast = small.0.join("ballast");
-    let mut filler = sandbox.program("sh");
-    filler.args([
-        "-c",
-        "cat /dev/zero > \"$1\"",
-        "sh",
-        ballast.to_str().unwrap(),
-    ]);
-    assert_ne!(Ran::of(&mut filler).code, 0, "it was not filled");
-    // What was not stored is said with the reason.
-    let big = "x".repeat(60_000);
-    for _ in 0..3 {
-        let ran = on(&["enqueue", &big]).expect(75);
-        assert!(ran.err.contains("no space left"), "{}", ran.err);
-    }
-    fs::write(sandbox.work("go"), "").unwrap();
-    until("it has ended", || sandbox.work("ran").exists());
-    fs::remove_file(&ballast).unwrap();
-    until("that is recorded", || count("succeeded") == 1);
-    on(&["enqueue", "echo ran >> ran"]).expect(0);
-    until("it goes on", || count("succeeded") == 2);
-    runner.signal(Signal::SIGTERM);
-    let (code, said) = runner.end();
-    assert!(code == 0 && said.lines().count() < 50, "{said}");
-    assert_eq!(lines(&sandbox.work("ran")), ["ran"; 2]);
-    on(&["doctor", "--full"]).expect(0);
+    let id = sandbox
+        .enqueue(["while :; do echo; sleep 0.02; done"])
+        .remove(0);
+    let _runner = sandbox.runner(&["--workers", "1", "-q"]);
+    until("it runs", || sandbox.count("running") == 1);
+    let looks = [&["status", "--json"][..], &["status"], &["inspect", "plan"]];
+    let mut follow = sandbox.command(["logs", "-f", &id]);
+    let mut follow = follow.stdout(Stdio::null()).spawn().unwrap();
+    let is_over = AtomicBool::new(false);
+    let flowed = thread::scope(|scope| {
+        for look in looks {
+            let (sandbox, is_over) = (&sandbox, &is_over);
+            scope.spawn(move || {
+                while !is_over.load(Ordering::SeqCst) {
+                    sandbox.fairq(look).expect(0);
+                }
+            });
+        }
+        let mut longest = 0;
+        for _ in 0..5 {
+            flow();
+            longest = longest.max(log());
+        }
+        // Somebody else's reader, who stays.
+        let reader = shard(&sandbox, 0);
+        reader.execute_batch("BEGIN").unwrap();
+        let held: i64 = one(&reader, "SELECT count(*) FROM held");
+        assert_eq!(held, 1000);
+        for _ in 0..3 {
+            flow();
+        }
+        let pinned = log();
+        reader.execute_batch("COMMIT").unwrap();
+        for _ in 0..5 {
+            flow();
+        }
+        is_over.store(true, Ordering::SeqCst);
+        (longest, pinned, log())
+    });
+    follow.kill().unwrap();
+    follow.wait().unwrap();
+    let (longest, pinned, after) = flowed;
+    assert!(longest < ANEW + FLOW, "{longest}");
+    assert!(pinned > 3 * FLOW, "nobody kept it: {pinned}");
+    assert!(after < pinned.max(ANEW) + FLOW, "{pinned}, then {after}");
+    drop(disk);
+    healthy(&sandbox);
 }
 
 #[test]
@@ -149,7 +166,7 @@ fn a_missing_shard_stops_neither_the_others_nor_the_runner_and_is_said_once() {
     for key in ["a", "b", "c", "d", "e", "f"] {
         sandbox.enqueue(["-k", key, "true"]);
     }
-    let here: i64 = crate::kit::one(&shard(&sandbox, 0), "SELECT count(*) FROM ready");
+    let here: i64 = one(&shard(&sandbox, 0), "SELECT count(*) FROM ready");
     harm(&sandbox, 1, "PRAGMA wal_checkpoint(TRUNCATE)");
     let gone = sandbox.store().join("shard-1.db");
     let aside = sandbox.work("aside");

@@ -47,6 +47,94 @@ fn forgetting_gives_the_space_back_while_a_runner_works() {
     healthy(&sandbox);
 }
 
+/// Also with the runner that began it: what is set holds for what is over already.
+#[test]
+fn runners_forget_what_is_older_than_is_to_be_kept_and_nothing_else() {
+    const STEPS: usize = 350;
+    let sandbox = Sandbox::with_shards(2);
+    let line = "head -c 70000 /dev/zero".to_owned();
+    sandbox.enqueue_lines(&["-k", "large"], &vec![line; 3]);
+    sandbox.enqueue_lines(&["-k", "small", "--hold"], &vec!["true".to_owned(); STEPS]);
+    sandbox.fairq(["cancel", "-k", "small"]).expect(0);
+    sandbox.enqueue(["--hold", "-n", "waits", "true"]);
+    // Nobody has said how long: nothing is forgotten.
+    sandbox.drain(2).expect(0);
+    assert_eq!(
+        (sandbox.count("succeeded"), sandbox.count("cancelled")),
+        (3, STEPS as u64)
+    );
+    assert!(size(&sandbox.store().join("output")) >= 3 * 70_000);
+    let keeps = |keep: &str| {
+        let mut runner = sandbox.command(["run", "-q", "--workers", "1"]);
+        Background(runner.env("FAIRQ_KEEP", keep).spawn().unwrap())
+    };
+    let runner = keeps("1d");
+    let young = sandbox.enqueue(["true"]).remove(0);
+    sandbox.fairq(["wait", &young]).expect(0);
+    assert_eq!(sandbox.count("succeeded"), 4);
+    drop(runner);
+    let runner = keeps("1ms");
+    until("all is forgotten", || {
+        sandbox.count("succeeded") + sandbox.count("cancelled") == 0
+    });
+    // What ends while it runs goes, too.
+    let next = sandbox.enqueue(["true"]).remove(0);
+    until("that is forgotten", || {
+        sandbox.fairq(["show", &next]).code == 3
+    });
+    until("its files as well", || {
+        size(&sandbox.store().join("output")) == 0
+    });
+    drop(runner);
+    assert_eq!(sandbox.count("held"), 1);
+    sandbox.fairq(["doctor", "--repair"]);
+    healthy(&sandbox);
+}
+
+/// A runner that is told to end when the test has.
+struct Background(std::process::Child);
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        let pid = nix::unistd::Pid::from_raw(self.0.id().cast_signed());
+        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).ok();
+        self.0.wait().ok();
+    }
+}
+
+/// Where nothing bounds what is kept, whoever runs or looks is told once it is much.
+#[test]
+fn much_that_is_kept_is_announced_unless_it_is_bounded() {
+    let sandbox = Sandbox::with_shards(1);
+    sandbox.enqueue(["true"]);
+    sandbox.drain(1).expect(0);
+    let commands: [&[&str]; 3] = [&["status"], &["doctor"], &["run", "--drain", "-q"]];
+    let say = |keep: Option<&str>| -> Vec<bool> {
+        let said = commands.iter().map(|args| {
+            let mut command = sandbox.command(*args);
+            if let Some(keep) = keep {
+                command.env("FAIRQ_KEEP", keep);
+            }
+            let ran = Ran::of(&mut command);
+            assert!(!ran.text().contains("notice:"), "{}", ran.text());
+            let about = ran.err.matches("150,000 steps that are over are kept");
+            let count = about.count();
+            assert_eq!(count, ran.err.matches("notice:").count(), "{}", ran.err);
+            assert!(count <= 1, "{}", ran.err);
+            count == 1
+        });
+        said.collect()
+    };
+    assert_eq!(say(None), [false; 3]);
+    // As if so many had been run.
+    let many = "UPDATE counters SET value = 150000 WHERE name = 'succeeded'";
+    crate::kit::harm(&sandbox, 0, many);
+    assert_eq!(say(None), [true; 3]);
+    assert_eq!(say(Some("forever")), [true; 3]);
+    assert_eq!(say(Some("30d")), [false; 3]);
+    assert_eq!(sandbox.json(["status"])["kept"]["steps"], 150_000);
+}
+
 #[test]
 fn a_step_has_the_umask_of_its_runner() {
     for mask in ["022", "077", "027"] {

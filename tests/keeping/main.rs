@@ -15,6 +15,7 @@ mod page;
 mod backup;
 mod crowd;
 mod doctor;
+mod full;
 mod growth;
 mod kit;
 mod the_page;

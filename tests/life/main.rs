@@ -16,4 +16,5 @@ mod deadly;
 mod draining;
 mod given;
 mod retries;
+mod scarce;
 mod timeouts;

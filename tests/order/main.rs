@@ -13,6 +13,7 @@
 mod common;
 
 mod bands;
+mod crash;
 mod fairness;
 mod sharing;
 mod stopping;

@@ -1,5 +1,6 @@
 //! Signals, and what a runner leaves to the next one.
 
+use fairq::crew::journal::{SlotState, Testament};
 use nix::sys::signal::Signal;
 
 use crate::common::{Sandbox, lines, until};
@@ -130,6 +131,42 @@ fn no_step_is_started_again_while_its_orphan_lives() {
     sandbox.fairq(["wait", id]).expect(0);
     assert!(!sandbox.work("overlaps").exists(), "an orphan was alive");
     drop(second);
+}
+
+/// Between a step's end and the record of it, all that is known of what it left is in the journal: the
+/// worker is done with it, and the store does not know yet.
+#[test]
+fn no_step_is_run_again_while_something_lives_that_its_unrecorded_try_left_behind() {
+    const LEAVES: &str = "for pid in $(cat left 2>/dev/null); do \
+        grep -qs ') [^ZX]' /proc/$pid/stat && echo $pid >>overlaps; done; \
+        env -i sh -c 'trap \"\" TERM; echo $$ >>left; while :; do sleep 0.01; done' & \
+        echo >>starts; until test -e go; do sleep 0.01; done";
+    let sandbox = Sandbox::with_shards(1);
+    let id = &sandbox.enqueue(["--grace", "1h", LEAVES])[0];
+    let runner = sandbox.runner(&["--workers", "1"]);
+    until("it runs", || lines(&sandbox.work("left")).len() == 1);
+    // Whoever writes to the shard waits for us: the step ends, and nobody can record it.
+    let shard = rusqlite::Connection::open(sandbox.store().join("shard-0.db")).unwrap();
+    shard.execute_batch("BEGIN IMMEDIATE").unwrap();
+    std::fs::write(sandbox.work("go"), "").unwrap();
+    let journal = || {
+        let mut runners = std::fs::read_dir(sandbox.store().join("runners")).unwrap();
+        let dir = runners.next().unwrap().unwrap().path();
+        Testament::read(&dir.join("journal")).unwrap()
+    };
+    until("the worker is done", || {
+        journal().slots == [SlotState::Idle]
+    });
+    runner.kill_hard();
+    shard.execute_batch("ROLLBACK").unwrap();
+    assert_eq!(sandbox.step(id)["state"], "running");
+    sandbox.drain(1).expect(0);
+    assert_eq!(lines(&sandbox.work("starts")).len(), 2);
+    assert!(!sandbox.work("overlaps").exists(), "it was alive");
+    // What has lost its environment is not found by it.
+    let left = lines(&sandbox.work("left"));
+    let is_gone = |pid: &String| !std::path::Path::new("/proc").join(pid).exists();
+    until("nobody is left", || left.iter().all(is_gone));
 }
 
 #[test]

@@ -320,6 +320,7 @@ impl Works {
                 min_gap: Duration::ZERO,
             },
             lease: Span::from_millis(60_000),
+            keep: None,
         };
         self.engine = Some(Engine::start(with, manner).unwrap());
     }

@@ -253,6 +253,8 @@ fn a_cancel_that_was_cut_off_is_finished_by_the_same_command() {
         cut.kill().unwrap();
         cut.wait().unwrap();
         assert_eq!(sandbox.count("ready") + sandbox.count("cancelled"), 20_000);
+        // Counts are what they count, wherever it was cut off.
+        sandbox.fairq(["doctor"]).expect(0);
     }
     let code = sandbox.fairq(["cancel", "--all"]).code;
     assert!([0, 3].contains(&code), "{code}");

@@ -14,13 +14,6 @@ use crate::model::{ShardId, Span, StepId, StepState, Timestamp};
 use crate::store::sqlite::SqliteStore;
 use crate::store::{Filter, Read as _, Retention, Steer as _, Store as _};
 
-/// The states in which a step is over.
-const OVER: &[StepState] = &[
-    StepState::Succeeded,
-    StepState::Failed,
-    StepState::Cancelled,
-];
-
 /// Forget steps that are over, with all that is kept of them
 ///
 /// This cannot be undone, and a forgotten step cannot be retried; so it wants to be told which:
@@ -89,6 +82,8 @@ pub(in crate::cli) fn run(args: &CleanArgs, context: &mut Context) -> Result<Don
             only: selects_some(&args.select)
                 .then(|| store.find(&filter))
                 .transpose()?,
+            most: Retention::PORTION,
+            tidy: true,
         };
         clean(context, &store, &retention)?
     };
@@ -110,7 +105,11 @@ fn states(named: &[StepState]) -> Result<Vec<StepState>> {
         return Err(Error::new(ErrorKind::Usage, what).hint("cancel it first: fairq cancel"));
     }
     let all = named.is_empty();
-    Ok(if all { OVER.to_vec() } else { named.to_vec() })
+    Ok(if all {
+        StepState::OVER.to_vec()
+    } else {
+        named.to_vec()
+    })
 }
 
 /// Returns whether more than states is selected by.

@@ -8,9 +8,6 @@ use super::step::{Over, Stand, Step};
 use crate::model::{Captured, Ending, LocalId, ShardId, StepId, StepState, Timestamp};
 use crate::store::{Action, Cleaned, Edit, Retention, Steered};
 
-/// How many steps one call of cleaning forgets at most.
-const PORTION: usize = 1_000;
-
 impl Contents {
     pub(super) fn steer(
         &mut self,
@@ -152,8 +149,8 @@ impl Contents {
     /// Forgets a portion of what is over on a shard.
     pub(super) fn clean(&mut self, shard: ShardId, retention: &Retention) -> Cleaned {
         let mut old = self.old(shard, retention);
-        let done = old.len() <= PORTION;
-        old.truncate(PORTION);
+        let done = old.len() <= retention.most;
+        old.truncate(retention.most);
         let files = old.iter().flat_map(|id| self.forget(*id)).collect();
         Cleaned {
             steps: old.len() as u64,

@@ -17,8 +17,6 @@ use crate::error::Result;
 use crate::model::{LocalId, ShardId};
 use crate::store::{Cleaned, Retention};
 
-/// How many steps are forgotten in one transaction.
-const PORTION: usize = 1000;
 /// So many environments may stay that no step has any more.
 const FEW_ENVS: i64 = 16;
 
@@ -41,10 +39,17 @@ pub(super) fn clean(store: &SqliteStore, shard: ShardId, retention: &Retention) 
         last = *at;
         let needed = links::needed(store, shard, &next)?;
         over.extend(next.into_iter().filter(|id| !needed.contains(id)));
-        if over.len() >= PORTION {
+        if over.len() >= retention.most {
             break false;
         }
     };
+    let tidy = done && retention.tidy;
+    if over.is_empty() && !tidy {
+        return Ok(Cleaned {
+            done,
+            ..Cleaned::default()
+        });
+    }
     let states = retention.states.clone();
     on.write(Durability::Normal, move |tx| {
         let mut cleaned = Cleaned {
@@ -61,7 +66,7 @@ pub(super) fn clean(store: &SqliteStore, shard: ShardId, retention: &Retention) 
             cleaned.steps += 1;
             tx.count(Counter::of_end(state), -1);
         }
-        if done {
+        if tidy {
             sweep(tx)?;
         }
         shrink(tx.connection())?;
@@ -87,7 +92,7 @@ fn candidates(
                 .optional()?;
             if state.is_some_and(|state| retention.states.contains(&state)) {
                 found.push(*id);
-                if found.len() == PORTION {
+                if found.len() == retention.most {
                     break;
                 }
             }
@@ -100,7 +105,7 @@ fn candidates(
     while let Some(row) = rows.next()? {
         if retention.states.contains(&row::final_state(row, 1)?) {
             found.push(row::local(row, 0)?);
-            if found.len() == PORTION {
+            if found.len() == retention.most {
                 break;
             }
         }

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::conn;
 use super::migrate;
+use super::network;
 use crate::error::{Context as _, Error, ErrorKind, Result};
 use crate::model::{ShardId, Timestamp};
 use crate::store::placement::Placement;
@@ -226,7 +227,7 @@ pub(super) fn ensure(
     if let Some(manifest) = read(root)? {
         return Ok((manifest, false));
     }
-    refuse_network(root)?;
+    network::refuse(root)?;
     let (manifest, made) = match recover(root)? {
         Some(manifest) => (manifest, false),
         None => (create_shards(root, new, now, random)?, true),
@@ -314,39 +315,6 @@ fn refuse_strangers(root: &Path) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// Refuses file systems on which SQLite's locks or shared memory do not hold.
-fn refuse_network(root: &Path) -> Result<()> {
-    match network(root) {
-        None => Ok(()),
-        Some(name) => Err(Error::new(
-            ErrorKind::Unavailable,
-            format!(
-                "{} is on a {name} file system, where SQLite's locks are not safe",
-                root.display()
-            ),
-        )
-        .hint("point --store at a local disk")),
-    }
-}
-
-/// Returns the name of the file system that a directory is on, if other machines may share it.
-pub(super) fn network(root: &Path) -> Option<&'static str> {
-    // From linux/magic.h; libc names only some of them.
-    const NETWORKED: [(i64, &str); 8] = [
-        (0x6969, "NFS"),
-        (0xff53_4d42, "CIFS"),
-        (0xfe53_4d42, "SMB2"),
-        (0x517b, "SMB"),
-        (0x0102_1997, "9P"),
-        (0x00c3_6400, "Ceph"),
-        (0x6573_5546, "FUSE"),
-        (0x7461_636f, "OCFS2"),
-    ];
-    let magic = nix::sys::statfs::statfs(root).ok()?.filesystem_type().0;
-    let known = NETWORKED.iter().find(|(known, _)| *known == magic)?;
-    Some(known.1)
 }
 
 /// Returns what the manifest must have said, from shards that are there without one.
@@ -495,56 +463,5 @@ pub(super) fn sync_dir(file: &Path) -> Result<()> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::fuzz;
-
-    #[test]
-    fn a_manifest_is_that_of_a_store_or_is_refused() {
-        let samples: [&[u8]; 9] = [
-            b"format = 1\nstore = \"00ff00ff00ff00ff\"\nshards = 4\nplacement = \"key\"\n",
-            b"format = 1\nstore = \"\\n\\u001b[2J\"\nshards = 26\nplacement = \"spread\"\n",
-            b"format = 2\nstore = \"x\"\nshards = 4\nplacement = \"key\"\n",
-            b"format = 0\nstore = \"x\"\nshards = 4\nplacement = \"key\"\n",
-            b"format = 1\nstore = \"x\"\nshards = 27\nplacement = \"key\"\n",
-            b"format = 1\nstore = \"x\"\nshards = 0\nplacement = \"key\"\n",
-            b" \n\n",
-            b"\xff\xfe",
-            b"a = [[[[[[[[[[[[",
-        ];
-        let words: [&[u8]; 6] = [
-            b"format = 1\n",
-            b"shards = 300\n",
-            b"[x]\n",
-            b"[[",
-            b"26",
-            b"'",
-        ];
-        let root = Path::new("/store");
-        let kinds = [ErrorKind::Damaged, ErrorKind::NewerSchema];
-        fuzz::mutants(
-            "a manifest",
-            2_000,
-            &samples,
-            &words,
-            |bytes| match understand(root, bytes) {
-                Ok(Some(manifest)) => {
-                    assert_eq!(manifest.format, FORMAT);
-                    assert!((1..=ShardId::MAX_SHARDS).contains(&manifest.shards));
-                    let again = toml::to_string(&manifest).unwrap();
-                    let again = understand(root, again.as_bytes()).unwrap();
-                    assert_eq!(again, Some(manifest));
-                    true
-                }
-                Ok(None) => {
-                    assert!(bytes.trim_ascii().is_empty());
-                    true
-                }
-                Err(error) => {
-                    assert!(kinds.contains(&error.kind()), "{error}");
-                    false
-                }
-            },
-        );
-    }
-}
+#[path = "layout_tests.rs"]
+mod tests;

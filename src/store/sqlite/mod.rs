@@ -21,6 +21,7 @@ mod limits;
 mod links;
 mod list;
 mod migrate;
+mod network;
 mod outbox;
 mod pauses;
 #[cfg(test)]

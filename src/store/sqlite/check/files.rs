@@ -10,14 +10,14 @@ use std::path::{Path, PathBuf};
 use super::{Finding, some_of};
 use crate::error::Result;
 use crate::model::{LocalId, ShardId, StepId};
-use crate::store::sqlite::{SqliteStore, layout, output_dir};
+use crate::store::sqlite::{SqliteStore, network, output_dir};
 
 /// Looks at the files of a store.
 pub(super) fn check(store: &SqliteStore, readable: &[ShardId]) -> Vec<Finding> {
     let root = store.root();
     let at = root.display().to_string();
     let mut findings = Vec::new();
-    if let Some(kind) = layout::network(root) {
+    if let Some(kind) = network::kind(root) {
         findings.push(Finding::error(
             "file system",
             &at,
