@@ -82,7 +82,8 @@ fn many_enqueuers_runners_and_lookers_never_meet_a_locked_database() {
 /// Readers of ours come and go, and one that stays keeps the log only as long as it is there.
 #[test]
 fn the_log_does_not_grow_with_what_is_written_though_somebody_always_reads() {
-    // So much is written in one flow, and after so much the log begins anew whoever reads.
+    // So much is written in one flow, and from so much on each that puts steps in folds the log; it
+    // begins anew at the first moment then when nobody reads from it, which comes within a few flows.
     const FLOW: u64 = 200 * 100_000;
     const ANEW: u64 = 64 << 20;
     let disk = the_disk();
@@ -114,7 +115,7 @@ fn the_log_does_not_grow_with_what_is_written_though_somebody_always_reads() {
             });
         }
         let mut longest = 0;
-        for _ in 0..5 {
+        for _ in 0..9 {
             flow();
             longest = longest.max(log());
         }
@@ -137,7 +138,7 @@ fn the_log_does_not_grow_with_what_is_written_though_somebody_always_reads() {
     follow.kill().unwrap();
     follow.wait().unwrap();
     let (longest, pinned, after) = flowed;
-    assert!(longest < ANEW + FLOW, "{longest}");
+    assert!(longest < ANEW + 4 * FLOW, "{longest}");
     assert!(pinned > 3 * FLOW, "nobody kept it: {pinned}");
     assert!(after < pinned.max(ANEW) + FLOW, "{pinned}, then {after}");
     drop(disk);

@@ -48,8 +48,8 @@ fn a_runner_that_drains_leaves_what_waits_for_a_person_or_its_time() {
     let later = sandbox.enqueue(["--delay", "1h", "true"]).remove(0);
     sandbox.enqueue(["-k", "b", "--after", &held, "true"]);
     sandbox.enqueue(["-k", "c", "--after", &later, "--limit", "x", "true"]);
-    sandbox.fairq(["limit", "set", "none", "0"]).expect(0);
-    sandbox.enqueue(["--limit", "none", "true"]);
+    sandbox.fairq(["limit", "set", "shut", "0"]).expect(0);
+    sandbox.enqueue(["--limit", "shut", "true"]);
     sandbox.fairq(["pause", "--key", "p"]).expect(0);
     sandbox.enqueue(["-k", "p", "true"]);
     let ran = sandbox.drain(1).expect(0);
