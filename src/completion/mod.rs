@@ -26,6 +26,9 @@ pub type OnSettled = Box<dyn Fn(StepId, Recorded) + Send + Sync>;
 /// Told when no outcome is open any more, by the writer's thread: it must not block.
 pub type OnQuiet = Box<dyn Fn() + Send + Sync>;
 
+/// Sees to it that [`Completer::write_again`] is called until it returns `None`; `false` if it cannot.
+pub type Repeat = Box<dyn Fn(Arc<Completer>) -> bool + Send + Sync>;
+
 /// A settlement that waits to be written again.
 #[derive(Debug)]
 struct Kept {
@@ -41,7 +44,7 @@ struct State {
     /// Handed over and not yet recorded, those that are kept included.
     open: usize,
     kept: VecDeque<Kept>,
-    /// Whether the thread that writes again is there.
+    /// Whether somebody sees to it that they are written again.
     writing_again: bool,
     closed: bool,
 }
@@ -54,6 +57,7 @@ pub struct Completer {
     dice: SharedDice,
     on_settled: OnSettled,
     on_quiet: OnQuiet,
+    repeat: Repeat,
     state: Mutex<State>,
     changed: Condvar,
     me: Weak<Self>,
@@ -68,7 +72,8 @@ impl std::fmt::Debug for Completer {
 }
 
 impl Completer {
-    /// Returns a completer with nothing to do. The dice say how long a step waits that is tried again.
+    /// Returns a completer with nothing to do. The dice say how long a step waits that is tried again;
+    /// `repeat` is asked for whatever has to be written again, see [`in_a_thread`].
     pub fn new(
         settle: Arc<dyn Settle>,
         clock: Arc<dyn Clock>,
@@ -76,6 +81,7 @@ impl Completer {
         dice: SharedDice,
         on_settled: OnSettled,
         on_quiet: OnQuiet,
+        repeat: Repeat,
     ) -> Arc<Self> {
         Arc::new_cyclic(|me| Self {
             settle,
@@ -84,6 +90,7 @@ impl Completer {
             dice,
             on_settled,
             on_quiet,
+            repeat,
             state: Mutex::default(),
             changed: Condvar::new(),
             me: Weak::clone(me),
@@ -209,20 +216,39 @@ impl Completer {
         let mut state = self.lock();
         state.kept.push_back(kept);
         if !state.writing_again {
-            let me = Arc::clone(self);
-            let thread = std::thread::Builder::new()
-                .name("settle-again".to_owned())
-                .spawn(move || me.serve());
-            // Without a thread it stays kept, and the next that fails tries to start one.
-            state.writing_again = thread.is_ok();
+            // If nobody does, it stays kept, and the next that fails asks again.
+            state.writing_again = (self.repeat)(Arc::clone(self));
         }
         drop(state);
         self.changed.notify_all();
     }
 
+    /// Writes those kept settlements again whose time has come, and returns when the next one's does,
+    /// on the monotonic clock; `None` if none is left, or all are given up. Waits for nothing.
+    pub fn write_again(&self) -> Option<Duration> {
+        self.write_due(self.lock()).1
+    }
+
     /// Writes kept settlements again when their time has come, until none is left.
     fn serve(&self) {
         let mut state = self.lock();
+        loop {
+            let (held, next) = self.write_due(state);
+            let Some(at) = next else { return };
+            state = self
+                .changed
+                .wait_timeout(held, at.saturating_sub(self.clock.monotonic()))
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
+        }
+    }
+
+    /// Does what [`Self::write_again`] says. The lock is held when it returns: what is kept from then
+    /// on tells whoever waits.
+    fn write_due<'s>(
+        &'s self,
+        mut state: MutexGuard<'s, State>,
+    ) -> (MutexGuard<'s, State>, Option<Duration>) {
         loop {
             let next = state
                 .kept
@@ -232,21 +258,15 @@ impl Completer {
                 .map(|(at, kept)| (at, kept.again_at));
             let Some((at, again_at)) = next.filter(|_| !state.closed) else {
                 state.writing_again = false;
-                return;
+                return (state, None);
             };
-            let left = again_at.saturating_sub(self.clock.monotonic());
-            if left.is_zero() {
-                if let Some(kept) = state.kept.remove(at) {
-                    drop(state);
-                    self.write(kept.shard, kept.settlements, kept.pause);
-                    state = self.lock();
-                }
-            } else {
-                state = self
-                    .changed
-                    .wait_timeout(state, left)
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .0;
+            if again_at > self.clock.monotonic() {
+                return (state, Some(again_at));
+            }
+            if let Some(kept) = state.kept.remove(at) {
+                drop(state);
+                self.write(kept.shard, kept.settlements, kept.pause);
+                state = self.lock();
             }
         }
     }
@@ -254,4 +274,14 @@ impl Completer {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Writes again in a thread of its own, which is there only while there is something to write.
+pub fn in_a_thread() -> Repeat {
+    Box::new(|completer| {
+        std::thread::Builder::new()
+            .name("settle-again".to_owned())
+            .spawn(move || completer.serve())
+            .is_ok()
+    })
 }

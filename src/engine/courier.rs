@@ -19,7 +19,7 @@ use crate::store::Store;
 
 /// What there is to do.
 #[derive(Debug, Default)]
-struct Wanted {
+pub(super) struct Wanted {
     /// Which shards may have something to tell others.
     deliver: BTreeSet<ShardId>,
     /// On which shards somebody may wish that a step ends.
@@ -81,6 +81,16 @@ impl Errands {
         self.changed.notify_all();
     }
 
+    /// Returns whether anything is wanted.
+    pub(super) fn is_wanted(&self) -> bool {
+        !self.lock().wanted.is_empty()
+    }
+
+    /// Takes what is wanted without waiting for it.
+    pub(super) fn take(&self) -> Wanted {
+        std::mem::take(&mut self.lock().wanted)
+    }
+
     /// Waits for an errand, at most for `most`; `None` if there will be no more.
     fn next(&self, most: Duration) -> Option<Wanted> {
         let idle = |state: &mut State| state.wanted.is_empty() && !state.closed;
@@ -107,6 +117,15 @@ impl Errands {
     }
 }
 
+/// What a courier remembers from round to round.
+#[derive(Debug)]
+pub struct Rounds {
+    /// The versions of the shards when they were last looked at.
+    seen: BTreeMap<ShardId, u64>,
+    /// When it last looked by itself, on the monotonic clock.
+    looked: Duration,
+}
+
 /// Runs the errands of one runner.
 pub(super) struct Courier {
     pub(super) store: Arc<dyn Store>,
@@ -128,29 +147,45 @@ impl Courier {
     /// Runs errands until there will be no more; whatever a crash has left undone first. What a shard
     /// that fails has to tell is told when it can be read again.
     pub(super) fn serve(&self, errands: &Errands, pace: Pace) {
+        let mut rounds = self.begin();
+        loop {
+            let Some(wanted) = errands.next(self.left(&rounds, pace)) else {
+                return;
+            };
+            self.turn(wanted, &mut rounds, pace);
+            errands.rest(pace.min_gap);
+        }
+    }
+
+    /// Does what a crash has left undone.
+    pub(super) fn begin(&self) -> Rounds {
         self.boss
             .offer(&self.store.mend(self.clock.now()).unwrap_or_default());
         drop(self.sweep());
-        let mut seen = BTreeMap::new();
-        let mut looked = self.clock.monotonic();
-        loop {
-            let since = self.clock.monotonic().saturating_sub(looked);
-            let Some(mut wanted) = errands.next(pace.heartbeat.saturating_sub(since)) else {
-                return;
-            };
-            let now = self.clock.monotonic();
-            if now.saturating_sub(looked) >= pace.heartbeat {
-                looked = now;
-                self.look_round(&mut wanted, &mut seen);
-            }
-            for shard in &wanted.look {
-                self.look(*shard);
-            }
-            for shard in self.round(&wanted) {
-                // To be looked at again, whether or not it changes.
-                seen.remove(&shard);
-            }
-            errands.rest(pace.min_gap);
+        Rounds {
+            seen: BTreeMap::new(),
+            looked: self.clock.monotonic(),
+        }
+    }
+
+    /// Returns how long it is until the courier looks by itself.
+    pub(super) fn left(&self, rounds: &Rounds, pace: Pace) -> Duration {
+        let since = self.clock.monotonic().saturating_sub(rounds.looked);
+        pace.heartbeat.saturating_sub(since)
+    }
+
+    /// Does what is wanted, and looks at what has changed if it is time.
+    pub(super) fn turn(&self, mut wanted: Wanted, rounds: &mut Rounds, pace: Pace) {
+        if self.left(rounds, pace).is_zero() {
+            rounds.looked = self.clock.monotonic();
+            self.look_round(&mut wanted, &mut rounds.seen);
+        }
+        for shard in &wanted.look {
+            self.look(*shard);
+        }
+        for shard in self.round(&wanted) {
+            // To be looked at again, whether or not it changes.
+            rounds.seen.remove(&shard);
         }
     }
 
