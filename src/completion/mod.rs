@@ -6,7 +6,7 @@
 
 pub mod verdict;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -29,6 +29,22 @@ pub type OnQuiet = Box<dyn Fn() + Send + Sync>;
 /// Sees to it that [`Completer::write_again`] is called until it returns `None`; `false` if it cannot.
 pub type Repeat = Box<dyn Fn(Arc<Completer>) -> bool + Send + Sync>;
 
+/// What a completer calls.
+pub struct Calls {
+    /// For each outcome that is recorded.
+    pub on_settled: OnSettled,
+    /// When none is open any more.
+    pub on_quiet: OnQuiet,
+    /// When something has to be written again, see [`in_a_thread`].
+    pub repeat: Repeat,
+}
+
+impl std::fmt::Debug for Calls {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Calls").finish_non_exhaustive()
+    }
+}
+
 /// A settlement that waits to be written again.
 #[derive(Debug)]
 struct Kept {
@@ -42,7 +58,7 @@ struct Kept {
 #[derive(Debug, Default)]
 struct State {
     /// Handed over and not yet recorded, those that are kept included.
-    open: usize,
+    open: BTreeSet<(StepId, u32)>,
     kept: VecDeque<Kept>,
     /// Whether somebody sees to it that they are written again.
     writing_again: bool,
@@ -55,9 +71,7 @@ pub struct Completer {
     clock: Arc<dyn Clock>,
     sink: Arc<dyn Sink>,
     dice: SharedDice,
-    on_settled: OnSettled,
-    on_quiet: OnQuiet,
-    repeat: Repeat,
+    calls: Calls,
     state: Mutex<State>,
     changed: Condvar,
     me: Weak<Self>,
@@ -72,25 +86,20 @@ impl std::fmt::Debug for Completer {
 }
 
 impl Completer {
-    /// Returns a completer with nothing to do. The dice say how long a step waits that is tried again;
-    /// `repeat` is asked for whatever has to be written again, see [`in_a_thread`].
+    /// Returns a completer with nothing to do. The dice say how long a step waits that is tried again.
     pub fn new(
         settle: Arc<dyn Settle>,
         clock: Arc<dyn Clock>,
         sink: Arc<dyn Sink>,
         dice: SharedDice,
-        on_settled: OnSettled,
-        on_quiet: OnQuiet,
-        repeat: Repeat,
+        calls: Calls,
     ) -> Arc<Self> {
         Arc::new_cyclic(|me| Self {
             settle,
             clock,
             sink,
             dice,
-            on_settled,
-            on_quiet,
-            repeat,
+            calls,
             state: Mutex::default(),
             changed: Condvar::new(),
             me: Weak::clone(me),
@@ -109,7 +118,7 @@ impl Completer {
         } = &finished;
         let verdict = verdict::verdict(ending, policy, *attempt, self.clock.now(), chance);
         let shard = finished.id.shard;
-        self.lock().open += 1;
+        self.lock().open.insert((finished.id, finished.fence));
         self.write(
             shard,
             Arc::new([Settlement { finished, verdict }]),
@@ -119,14 +128,19 @@ impl Completer {
 
     /// Returns how many outcomes are not recorded yet.
     pub fn open(&self) -> usize {
-        self.lock().open
+        self.lock().open.len()
+    }
+
+    /// Returns whether the outcome of this claim is handed over and not recorded yet.
+    pub fn knows(&self, id: StepId, fence: u32) -> bool {
+        self.lock().open.contains(&(id, fence))
     }
 
     /// Waits until every outcome is recorded, or `limit` is over; `true` if none is open any more.
     pub fn flush(&self, limit: Duration) -> bool {
         let until = self.clock.monotonic() + limit;
         let mut state = self.lock();
-        while state.open > 0 {
+        while !state.open.is_empty() {
             let left = until.saturating_sub(self.clock.monotonic());
             if left.is_zero() {
                 return false;
@@ -172,12 +186,14 @@ impl Completer {
                 // Only now: whoever is told sooner, and asks, still finds them open.
                 let open = {
                     let mut state = self.lock();
-                    state.open -= settlements.len();
-                    state.open
+                    for Settlement { finished, .. } in settlements.iter() {
+                        state.open.remove(&(finished.id, finished.fence));
+                    }
+                    state.open.len()
                 };
                 self.changed.notify_all();
                 if open == 0 {
-                    (self.on_quiet)();
+                    (self.calls.on_quiet)();
                 }
             }
             Err(error) => {
@@ -205,7 +221,7 @@ impl Completer {
             Settled::Fenced => Event::Fenced { id },
             Settled::Recorded(recorded) => {
                 let state = recorded.state;
-                (self.on_settled)(id, recorded);
+                (self.calls.on_settled)(id, recorded);
                 Event::Settled { id, state }
             }
         };
@@ -217,7 +233,7 @@ impl Completer {
         state.kept.push_back(kept);
         if !state.writing_again {
             // If nobody does, it stays kept, and the next that fails asks again.
-            state.writing_again = (self.repeat)(Arc::clone(self));
+            state.writing_again = (self.calls.repeat)(Arc::clone(self));
         }
         drop(state);
         self.changed.notify_all();

@@ -9,7 +9,7 @@ use super::roster::End;
 use super::{Crew, Shared, timer};
 use crate::error::Result;
 use crate::event::{Event, Why};
-use crate::model::{Candidate, Captured, Claim, Ending, Finished, ShardId};
+use crate::model::{Candidate, Captured, Claim, Ending, Finished, ShardId, StepId};
 use crate::store::Lease;
 
 /// A hint that a worker has taken.
@@ -19,6 +19,16 @@ use crate::store::Lease;
 pub struct Hint {
     shared: Arc<Shared>,
     candidate: Candidate,
+    asking: Option<Asking>,
+}
+
+/// That a step may have been granted to this runner before the roster knows it.
+struct Asking(Arc<Shared>, StepId);
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        self.0.roster.heard(self.1);
+    }
 }
 
 impl std::fmt::Debug for Hint {
@@ -39,9 +49,12 @@ impl Hint {
     /// Takes the hint in front of a shard's partition; `None` if another was faster.
     pub(super) fn reach(shared: &Arc<Shared>, shard: ShardId) -> Option<Self> {
         let taken = shared.parts.cache.try_pop_from(shard)?;
+        let id = taken.candidate.id;
+        shared.roster.asks(id);
         let hint = Self {
             shared: Arc::clone(shared),
             candidate: taken.candidate,
+            asking: Some(Asking(Arc::clone(shared), id)),
         };
         shared.hands().idle -= 1;
         shared.hire_if_busy();
@@ -75,9 +88,11 @@ impl Hint {
     }
 
     /// Takes note of what the store has answered. Returns the claim if the step is this worker's now.
-    pub fn hear(self, worker: u32, decided: Result<Option<Claim>>) -> Option<Claim> {
+    pub fn hear(mut self, worker: u32, decided: Result<Option<Claim>>) -> Option<Claim> {
         let shared = Arc::clone(&self.shared);
         let id = self.candidate.id;
+        // Until the roster knows.
+        let _asking = self.asking.take();
         drop(self);
         let parts = &shared.parts;
         let claim = match decided {
@@ -89,7 +104,7 @@ impl Hint {
             }
             Err(error) => {
                 shared.counts.failed.fetch_add(1, Ordering::Relaxed);
-                parts.foreman.cannot_claim(id.shard, &error);
+                parts.foreman.cannot_claim(id, &error);
                 return None;
             }
         };
@@ -141,9 +156,8 @@ impl Shared {
 
     /// Reports a worker's step that is over.
     pub(super) fn over(&self, worker: u32, claim: &Claim, outcome: Outcome) {
-        let end = self.roster.leave(worker);
         let parts = &self.parts;
-        let ending = ending(&outcome, end);
+        let ending = ending(&outcome, self.roster.over(worker));
         let event = Event::Ended {
             id: claim.id,
             key: claim.key.clone(),
@@ -167,6 +181,8 @@ impl Shared {
             stderr: outcome.stderr,
         };
         parts.foreman.finished(finished, &claim.policy);
+        // Only now: there is always somebody who knows of a claim that is not recorded yet.
+        self.roster.leave(worker);
     }
 
     /// Takes note that a worker is free again.

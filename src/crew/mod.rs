@@ -54,8 +54,9 @@ pub trait Foreman: Send + Sync {
     /// A claim was granted.
     fn claimed(&self, claim: &Claim);
 
-    /// A shard could not be written: whatever is claimed there now will fail too.
-    fn cannot_claim(&self, shard: ShardId, error: &crate::error::Error);
+    /// It is not known whether a step was granted. Its shard could not be written: whatever is claimed
+    /// there now will fail too.
+    fn cannot_claim(&self, id: StepId, error: &crate::error::Error);
 
     /// A try is over, of a step that is treated by this policy.
     fn finished(&self, finished: Finished, policy: &Policy);
@@ -252,6 +253,11 @@ impl Crew {
     /// steps that got it.
     pub fn signal(&self, claims: &[(StepId, u32)], number: i32) -> Vec<StepId> {
         self.shared.roster.signal(claims, number)
+    }
+
+    /// Returns whether a worker runs a step under this claim, or may hear any moment that it shall.
+    pub fn knows(&self, id: StepId, fence: u32) -> bool {
+        self.shared.roster.knows(id, fence)
     }
 
     /// Returns the shards of the steps that run.

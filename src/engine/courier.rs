@@ -11,9 +11,10 @@ use std::time::Duration;
 
 use super::foreman::Boss;
 use crate::ambient::Clock;
+use crate::completion::Completer;
 use crate::crew::Crew;
 use crate::error::Result;
-use crate::model::{RunnerId, ShardId};
+use crate::model::{Captured, Ending, Finished, RunnerId, ShardId, StepId};
 use crate::refiller::Pace;
 use crate::store::Store;
 
@@ -26,11 +27,13 @@ pub(super) struct Wanted {
     look: BTreeSet<ShardId>,
     /// Whether places of limits may have become free, or steps may wait for some.
     grant: bool,
+    /// Of which steps it is not known whether they were granted to this runner.
+    doubts: BTreeSet<StepId>,
 }
 
 impl Wanted {
     fn is_empty(&self) -> bool {
-        self.deliver.is_empty() && self.look.is_empty() && !self.grant
+        self.deliver.is_empty() && self.look.is_empty() && !self.grant && self.doubts.is_empty()
     }
 }
 
@@ -68,6 +71,13 @@ impl Errands {
     /// Takes note that the time of delayed steps has come.
     pub(super) fn promoted(&self) {
         self.want(|wanted| wanted.grant = true);
+    }
+
+    /// Takes note that a step may have been granted to this runner, unheard.
+    pub(super) fn doubt(&self, id: StepId) {
+        self.want(|wanted| {
+            wanted.doubts.insert(id);
+        });
     }
 
     /// Lets the courier go, once it has done what is wanted until now.
@@ -124,6 +134,8 @@ pub struct Rounds {
     seen: BTreeMap<ShardId, u64>,
     /// When it last looked by itself, on the monotonic clock.
     looked: Duration,
+    /// Of which steps it is not known whether they were granted to this runner.
+    doubts: BTreeSet<StepId>,
 }
 
 /// Runs the errands of one runner.
@@ -132,6 +144,7 @@ pub(super) struct Courier {
     pub(super) runner: RunnerId,
     pub(super) crew: Arc<Crew>,
     pub(super) boss: Arc<Boss>,
+    pub(super) completer: Arc<Completer>,
     pub(super) clock: Arc<dyn Clock>,
 }
 
@@ -165,6 +178,7 @@ impl Courier {
         Rounds {
             seen: BTreeMap::new(),
             looked: self.clock.monotonic(),
+            doubts: BTreeSet::new(),
         }
     }
 
@@ -176,9 +190,11 @@ impl Courier {
 
     /// Does what is wanted, and looks at what has changed if it is time.
     pub(super) fn turn(&self, mut wanted: Wanted, rounds: &mut Rounds, pace: Pace) {
+        rounds.doubts.append(&mut wanted.doubts);
         if self.left(rounds, pace).is_zero() {
             rounds.looked = self.clock.monotonic();
             self.look_round(&mut wanted, &mut rounds.seen);
+            rounds.doubts.retain(|id| !self.disown(*id));
         }
         for shard in &wanted.look {
             self.look(*shard);
@@ -217,6 +233,35 @@ impl Courier {
                 wanted.grant = true;
             }
         }
+    }
+
+    /// Puts a step back that was granted to this runner without its hearing of it: nobody would ever
+    /// run it, for its runner lives. Returns whether that is settled.
+    fn disown(&self, id: StepId) -> bool {
+        let Ok(step) = self.store.get(id) else {
+            return false;
+        };
+        let Some(step) = step.filter(|step| step.runner == Some(self.runner)) else {
+            return true;
+        };
+        // In the order in which a claim passes from one to the next: so it is missed by none.
+        if self.crew.knows(id, step.fence) || self.completer.knows(id, step.fence) {
+            return false;
+        }
+        let never_ran = Finished {
+            id,
+            runner: self.runner,
+            fence: step.fence,
+            attempt: step.attempt,
+            ending: Ending::Interrupted,
+            started: None,
+            ended: self.clock.now(),
+            worker: 0,
+            stdout: Captured::Empty,
+            stderr: Captured::Empty,
+        };
+        self.completer.accept(never_ran, &step.policy);
+        true
     }
 
     /// Ends those of our running steps on a shard whose end somebody wishes.

@@ -12,7 +12,7 @@ use super::foreman::Boss;
 use super::{Manner, Stages, With, steward};
 use crate::ambient::{Dice, SharedDice};
 use crate::cache::CandidateCache;
-use crate::completion::{Completer, Repeat};
+use crate::completion::{Calls, Completer, Repeat};
 use crate::crew::{Crew, Parts};
 use crate::error::Result;
 use crate::model::{LostRun, RunnerId, ShardId, StepState};
@@ -67,9 +67,11 @@ impl Works {
             Arc::clone(&with.sink),
             // Other numbers than the planner's: nothing shall depend on both.
             SharedDice::new(Dice::seeded(!manner.seed)),
-            Box::new(move |id, recorded| told.settled(id, &recorded)),
-            Box::new(move || quiet.tell()),
-            repeat,
+            Calls {
+                on_settled: Box::new(move |id, recorded| told.settled(id, &recorded)),
+                on_quiet: Box::new(move || quiet.tell()),
+                repeat,
+            },
         );
         boss.hand_to(&completer);
         let parts = Parts {
@@ -88,6 +90,7 @@ impl Works {
             runner: with.runner,
             crew: Arc::clone(&crew),
             boss: Arc::clone(&boss),
+            completer: Arc::clone(&completer),
             clock: Arc::clone(&with.clock),
         });
         Self {
