@@ -319,7 +319,11 @@ impl Book {
             StepState::Failed => self.forbidden.insert(id, "though it had failed"),
             StepState::Succeeded => self.forbidden.insert(id, "though it had succeeded"),
             StepState::Held => self.forbidden.insert(id, "though it was held"),
-            _ => self.forbidden.remove(&id),
+            StepState::Running
+            | StepState::Ready
+            | StepState::Delayed
+            | StepState::Blocked
+            | StepState::Limited => self.forbidden.remove(&id),
         };
     }
 
@@ -375,12 +379,15 @@ fn is_just(run: &Run, settlement: &Settlement, state: StepState, cancelled: bool
         policy.retry_on.contains(&code)
     };
     let again = is_wanted && !policy.no_retry_on.contains(&code) && run.attempt <= policy.retries;
-    let expected = match &finished.ending {
-        Ending::Exited { code: 0 } => StepState::Succeeded,
-        Ending::Interrupted => StepState::Ready,
-        Ending::Cancelled => StepState::Failed,
-        _ if again => StepState::Delayed,
-        _ => StepState::Failed,
+    let ending = &finished.ending;
+    let expected = if *ending == (Ending::Exited { code: 0 }) {
+        StepState::Succeeded
+    } else if *ending == Ending::Interrupted {
+        StepState::Ready
+    } else if again && *ending != Ending::Cancelled {
+        StepState::Delayed
+    } else {
+        StepState::Failed
     };
     let told = match verdict {
         Verdict::Succeeded => StepState::Succeeded,

@@ -74,6 +74,30 @@ impl Fault {
     ];
 }
 
+impl Fault {
+    /// Returns how often it strikes at most, in thousandths of its occasions.
+    const fn most(self) -> u64 {
+        match self {
+            Self::Sleep | Self::Crash | Self::Outage | Self::Slow => 400,
+            Self::Leave | Self::Jump => 200,
+            Self::CrashInside => 12,
+            Self::LostBell => 700,
+            Self::Blind
+            | Self::Unfetched
+            | Self::ClaimBefore
+            | Self::ClaimAfter
+            | Self::SettleBefore
+            | Self::SettleAfter
+            | Self::SettleLate
+            | Self::StaleFence
+            | Self::Errand
+            | Self::HalfErrand
+            | Self::Steward
+            | Self::TakenOver => 150,
+        }
+    }
+}
+
 /// How often each thing went wrong.
 pub(crate) type Struck = BTreeMap<Fault, u64>;
 
@@ -87,16 +111,10 @@ impl Rates {
         if dice.below(12) == 0 {
             return Self::default();
         }
-        let mut rate = |fault| {
-            let most = match fault {
-                Fault::Sleep | Fault::Crash | Fault::Outage | Fault::Slow => 400,
-                Fault::Leave | Fault::Jump => 200,
-                Fault::CrashInside => 12,
-                Fault::LostBell => 700,
-                _ => 150,
-            };
-            let happens = dice.below(2) == 0 && fault != Fault::ClaimAfter;
-            (fault, if happens { 1 + dice.below(most) } else { 0 })
+        let mut rate = |fault: Fault| {
+            let happens = dice.below(2) == 0;
+            let rate = 1 + dice.below(fault.most());
+            (fault, if happens { rate } else { 0 })
         };
         Self(Fault::ALL.into_iter().map(&mut rate).collect())
     }

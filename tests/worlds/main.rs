@@ -1,5 +1,40 @@
-//! The whole engine in simulated worlds with injected faults, each drawn from one seed.
+//! The whole engine in simulated worlds where things go wrong, each drawn from one seed.
 //!
+//! # What is simulated
+//!
+//! One to six shards, one to four runners at a time, up to five workers each; keys with weights, bands,
+//! limits, dependencies, delays, expiry, retries, unique keys, and people who steer all of that while it
+//! runs. Planner, cache, refillers, crew, completer, foreman, courier and stores are the shipped ones:
+//! [`fairq::engine::Works`] is what the engine's threads drive, and here one thread drives all of it
+//! under a clock that it moves. What is not the product's own: the processes of the steps, the doorbells,
+//! and who holds which lock. Most worlds rest in memory; one in fifty in SQLite, where each runner has
+//! opened the store for itself, and a shard that is down breaks off what needs several, in the middle.
+//!
+//! # What goes wrong
+//!
+//! [`chance::Fault`] lists it: calls of every kind fail before or after they took effect, outcomes
+//! arrive late, shards are slow or down, runners die between any two calls, stand still while others
+//! take their steps over, or leave; the clock is set, and doorbells are not heard. Each world draws how
+//! often each happens; a full run fails unless everything has happened.
+//!
+//! # What is checked
+//!
+//! * At each grant, outcome and taking back ([`book`]): fences rise by one, nothing is granted that runs,
+//!   was cancelled, is held, paused, expired or lacks what it waits for; limits hold; nobody works at
+//!   a step twice at once; nothing is taken from the living, and nothing late is recorded; the verdict
+//!   is the one of the policy.
+//! * At each look and take ([`watch`]): a report says what the shard holds; a shard that could not look is
+//!   off the board and its candidates stay; a worker goes where the best band is, and takes nothing of
+//!   a worse band than its shard could know of.
+//! * Once nothing goes wrong ([`check`]): nobody is idle beside due work for long; everything ends; then
+//!   nobody turns for nothing, every step stands where it should and its tries add up with what was
+//!   granted, counters agree, caches are empty, and the doctor finds nothing.
+//!
+//! # Replaying
+//!
+//! `FAIRQ_WORLDS=N` makes so many worlds, from `FAIRQ_WORLD_FIRST=S` on if that is given.
+//! `FAIRQ_WORLD_SEED=S` replays one, and `FAIRQ_WORLD_LOUD=1` tells all of it.
+
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
@@ -17,6 +52,7 @@ mod runner;
 mod sim;
 mod spec;
 mod trace;
+mod trouble;
 mod turn;
 mod watch;
 
@@ -88,7 +124,7 @@ fn number(name: &str) -> Option<u64> {
 #[test]
 fn every_world_ends_clean() {
     if let Some(seed) = number("FAIRQ_WORLD_SEED") {
-        run(seed, number("FAIRQ_WORLD_LOUD").is_some());
+        run(seed, std::env::var_os("FAIRQ_WORLD_LOUD").is_some());
         return;
     }
     let worlds = number("FAIRQ_WORLDS").unwrap_or(WORLDS);

@@ -57,7 +57,7 @@ pub(crate) enum Worker {
     Idle,
     Coming,
     Holding(Hint),
-    Asked(Hint, Result<Option<Claim>>),
+    Asked(Hint, Box<Result<Option<Claim>>>),
     Working(Box<Work>),
 }
 
@@ -120,17 +120,13 @@ struct Scribe(Arc<Fate>);
 
 impl Sink for Scribe {
     fn emit(&self, _: Timestamp, event: &Event) {
-        match event {
-            Event::Ended {
-                id, fence, ending, ..
-            } => {
-                self.0
-                    .note(format_args!("{id} fence {fence} ended: {ending}"));
-                self.0.lock().book.ends(*id, *fence, ending);
-            }
-            Event::Settled { .. } | Event::Claimed { .. } | Event::TakenBack { .. } => {}
-            other => self.0.note(format_args!("{other}")),
+        if let Event::Ended {
+            id, fence, ending, ..
+        } = event
+        {
+            self.0.lock().book.ends(*id, *fence, ending);
         }
+        self.0.note(format_args!("{event}"));
     }
 }
 

@@ -134,7 +134,7 @@ impl Sim<'_> {
         };
         let decided = hint.ask();
         let shard = hint.candidate().id.shard;
-        self.runner(of).workers[worker] = Worker::Asked(hint, decided);
+        self.runner(of).workers[worker] = Worker::Asked(hint, Box::new(decided));
         let delay = self.answer(shard, self.spec.phase);
         self.after(delay, Next::Hear(of, worker));
     }
@@ -145,7 +145,7 @@ impl Sim<'_> {
             unreachable!("only who has asked is answered")
         };
         let seat = u32::try_from(worker).expect("small");
-        let Some(claim) = hint.hear(seat, decided) else {
+        let Some(claim) = hint.hear(seat, *decided) else {
             self.runner(of).works.crew().rest();
             return;
         };
