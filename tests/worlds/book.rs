@@ -230,7 +230,7 @@ impl Book {
                 lost.runner
             );
         }
-        self.came_back(id, lost.state);
+        self.came_back(id, lost.state, lost.state == StepState::Ready);
         known.alive
     }
 
@@ -252,7 +252,8 @@ impl Book {
                 self.live.remove(&id);
                 let cancelled = self.asked.get(&id).is_none_or(|asked| asked.cancelled);
                 is_just(&run, settlement, recorded.state, cancelled);
-                self.came_back(id, recorded.state);
+                let is_back = settlement.verdict == Verdict::GiveBack;
+                self.came_back(id, recorded.state, is_back);
                 false
             }
             Settled::Fenced => {
@@ -266,11 +267,9 @@ impl Book {
     }
 
     /// Takes note of where a try that is over has left its step.
-    fn came_back(&mut self, id: StepId, state: StepState) {
-        // What goes back as it was has its try given back.
-        if state == StepState::Ready
-            && let Some(Some(tries)) = self.tries.get_mut(&id)
-        {
+    fn came_back(&mut self, id: StepId, state: StepState, is_given_back: bool) {
+        // A step that is over has its count from the start if it is ever tried again.
+        if is_given_back && let Some(Some(tries)) = self.tries.get_mut(&id) {
             *tries -= 1;
         }
         self.stands(id, state);
@@ -396,6 +395,11 @@ fn is_just(run: &Run, settlement: &Settlement, state: StepState, cancelled: bool
         Verdict::GiveBack => StepState::Ready,
     };
     assert_eq!(told, expected, "{id}: the verdict on {}", finished.ending);
+    let is_now = matches!(verdict, Verdict::Retry { at } if *at <= finished.ended)
+        && matches!(state, StepState::Ready | StepState::Limited);
     let wished = cancelled && state == StepState::Cancelled;
-    assert!(wished || state == told, "{id} is {state} after {verdict:?}");
+    assert!(
+        wished || is_now || state == told,
+        "{id} is {state} after {verdict:?}"
+    );
 }
