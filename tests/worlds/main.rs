@@ -67,7 +67,7 @@ use sim::Sim;
 use spec::Spec;
 
 /// How many worlds a plain run makes.
-const WORLDS: u64 = 400;
+const WORLDS: u64 = 4_000;
 /// One of so many worlds rests in SQLite.
 const ON_DISK: u64 = 50;
 

@@ -18,6 +18,9 @@ use super::runner::{Phase, Runner, Worker};
 use super::spec::Spec;
 use super::watch::Watch;
 
+/// What the wall clock shows when a world begins.
+pub(crate) const START: Timestamp = Timestamp::from_millis(1_000_000_000);
+
 /// Something that will happen.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Next {
@@ -110,7 +113,7 @@ pub(crate) struct Sim<'s> {
 
 impl<'s> Sim<'s> {
     pub(crate) fn new(spec: &'s Spec, rates: super::chance::Rates, loud: bool) -> Self {
-        let clock = Arc::new(ManualClock::new(Timestamp::from_millis(1_000_000_000)));
+        let clock = Arc::new(ManualClock::new(START));
         let fate = Arc::new(Fate::new(spec, rates, Arc::clone(&clock), loud));
         let shared: Arc<dyn Clock> = Arc::<ManualClock>::clone(&clock);
         Self {
