@@ -157,8 +157,8 @@ impl Works {
         );
     }
 
-    /// Takes back what dead runners hold on a shard, see [`steward::take_back_on`], and turns the shard
-    /// if there was any.
+    /// Takes back what dead runners hold on a shard, and what those hold whose leases are over and of
+    /// whom nobody can ask whether they live; turns the shard if there was any.
     ///
     /// # Errors
     ///
