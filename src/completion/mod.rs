@@ -6,7 +6,7 @@
 
 pub mod verdict;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -26,6 +26,25 @@ pub type OnSettled = Box<dyn Fn(StepId, Recorded) + Send + Sync>;
 /// Told when no outcome is open any more, by the writer's thread: it must not block.
 pub type OnQuiet = Box<dyn Fn() + Send + Sync>;
 
+/// Sees to it that [`Completer::write_again`] is called until it returns `None`; `false` if it cannot.
+pub type Repeat = Box<dyn Fn(Arc<Completer>) -> bool + Send + Sync>;
+
+/// What a completer calls.
+pub struct Calls {
+    /// For each outcome that is recorded.
+    pub on_settled: OnSettled,
+    /// When none is open any more.
+    pub on_quiet: OnQuiet,
+    /// When something has to be written again, see [`in_a_thread`].
+    pub repeat: Repeat,
+}
+
+impl std::fmt::Debug for Calls {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Calls").finish_non_exhaustive()
+    }
+}
+
 /// A settlement that waits to be written again.
 #[derive(Debug)]
 struct Kept {
@@ -39,9 +58,9 @@ struct Kept {
 #[derive(Debug, Default)]
 struct State {
     /// Handed over and not yet recorded, those that are kept included.
-    open: usize,
+    open: BTreeSet<(StepId, u32)>,
     kept: VecDeque<Kept>,
-    /// Whether the thread that writes again is there.
+    /// Whether somebody sees to it that they are written again.
     writing_again: bool,
     closed: bool,
 }
@@ -52,8 +71,7 @@ pub struct Completer {
     clock: Arc<dyn Clock>,
     sink: Arc<dyn Sink>,
     dice: SharedDice,
-    on_settled: OnSettled,
-    on_quiet: OnQuiet,
+    calls: Calls,
     state: Mutex<State>,
     changed: Condvar,
     me: Weak<Self>,
@@ -74,16 +92,14 @@ impl Completer {
         clock: Arc<dyn Clock>,
         sink: Arc<dyn Sink>,
         dice: SharedDice,
-        on_settled: OnSettled,
-        on_quiet: OnQuiet,
+        calls: Calls,
     ) -> Arc<Self> {
         Arc::new_cyclic(|me| Self {
             settle,
             clock,
             sink,
             dice,
-            on_settled,
-            on_quiet,
+            calls,
             state: Mutex::default(),
             changed: Condvar::new(),
             me: Weak::clone(me),
@@ -102,7 +118,7 @@ impl Completer {
         } = &finished;
         let verdict = verdict::verdict(ending, policy, *attempt, self.clock.now(), chance);
         let shard = finished.id.shard;
-        self.lock().open += 1;
+        self.lock().open.insert((finished.id, finished.fence));
         self.write(
             shard,
             Arc::new([Settlement { finished, verdict }]),
@@ -112,14 +128,19 @@ impl Completer {
 
     /// Returns how many outcomes are not recorded yet.
     pub fn open(&self) -> usize {
-        self.lock().open
+        self.lock().open.len()
+    }
+
+    /// Returns whether the outcome of this claim is handed over and not recorded yet.
+    pub fn knows(&self, id: StepId, fence: u32) -> bool {
+        self.lock().open.contains(&(id, fence))
     }
 
     /// Waits until every outcome is recorded, or `limit` is over; `true` if none is open any more.
     pub fn flush(&self, limit: Duration) -> bool {
         let until = self.clock.monotonic() + limit;
         let mut state = self.lock();
-        while state.open > 0 {
+        while !state.open.is_empty() {
             let left = until.saturating_sub(self.clock.monotonic());
             if left.is_zero() {
                 return false;
@@ -165,12 +186,14 @@ impl Completer {
                 // Only now: whoever is told sooner, and asks, still finds them open.
                 let open = {
                     let mut state = self.lock();
-                    state.open -= settlements.len();
-                    state.open
+                    for Settlement { finished, .. } in settlements.iter() {
+                        state.open.remove(&(finished.id, finished.fence));
+                    }
+                    state.open.len()
                 };
                 self.changed.notify_all();
                 if open == 0 {
-                    (self.on_quiet)();
+                    (self.calls.on_quiet)();
                 }
             }
             Err(error) => {
@@ -198,7 +221,7 @@ impl Completer {
             Settled::Fenced => Event::Fenced { id },
             Settled::Recorded(recorded) => {
                 let state = recorded.state;
-                (self.on_settled)(id, recorded);
+                (self.calls.on_settled)(id, recorded);
                 Event::Settled { id, state }
             }
         };
@@ -209,20 +232,39 @@ impl Completer {
         let mut state = self.lock();
         state.kept.push_back(kept);
         if !state.writing_again {
-            let me = Arc::clone(self);
-            let thread = std::thread::Builder::new()
-                .name("settle-again".to_owned())
-                .spawn(move || me.serve());
-            // Without a thread it stays kept, and the next that fails tries to start one.
-            state.writing_again = thread.is_ok();
+            // If nobody does, it stays kept, and the next that fails asks again.
+            state.writing_again = (self.calls.repeat)(Arc::clone(self));
         }
         drop(state);
         self.changed.notify_all();
     }
 
+    /// Writes those kept settlements again whose time has come, and returns when the next one's does,
+    /// on the monotonic clock; `None` if none is left, or all are given up. Waits for nothing.
+    pub fn write_again(&self) -> Option<Duration> {
+        self.write_due(self.lock()).1
+    }
+
     /// Writes kept settlements again when their time has come, until none is left.
     fn serve(&self) {
         let mut state = self.lock();
+        loop {
+            let (held, next) = self.write_due(state);
+            let Some(at) = next else { return };
+            state = self
+                .changed
+                .wait_timeout(held, at.saturating_sub(self.clock.monotonic()))
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
+        }
+    }
+
+    /// Does what [`Self::write_again`] says. The lock is held when it returns: what is kept from then
+    /// on tells whoever waits.
+    fn write_due<'s>(
+        &'s self,
+        mut state: MutexGuard<'s, State>,
+    ) -> (MutexGuard<'s, State>, Option<Duration>) {
         loop {
             let next = state
                 .kept
@@ -232,21 +274,15 @@ impl Completer {
                 .map(|(at, kept)| (at, kept.again_at));
             let Some((at, again_at)) = next.filter(|_| !state.closed) else {
                 state.writing_again = false;
-                return;
+                return (state, None);
             };
-            let left = again_at.saturating_sub(self.clock.monotonic());
-            if left.is_zero() {
-                if let Some(kept) = state.kept.remove(at) {
-                    drop(state);
-                    self.write(kept.shard, kept.settlements, kept.pause);
-                    state = self.lock();
-                }
-            } else {
-                state = self
-                    .changed
-                    .wait_timeout(state, left)
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .0;
+            if again_at > self.clock.monotonic() {
+                return (state, Some(again_at));
+            }
+            if let Some(kept) = state.kept.remove(at) {
+                drop(state);
+                self.write(kept.shard, kept.settlements, kept.pause);
+                state = self.lock();
             }
         }
     }
@@ -254,4 +290,14 @@ impl Completer {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Writes again in a thread of its own, which is there only while there is something to write.
+pub fn in_a_thread() -> Repeat {
+    Box::new(|completer| {
+        std::thread::Builder::new()
+            .name("settle-again".to_owned())
+            .spawn(move || completer.serve())
+            .is_ok()
+    })
 }

@@ -7,6 +7,7 @@
 pub mod capture;
 pub mod child;
 pub mod executor;
+mod hand;
 pub mod journal;
 pub mod launch;
 pub mod leftovers;
@@ -40,6 +41,7 @@ use crate::event::{Event, Sink};
 use crate::model::{Candidate, Claim, Finished, LocalId, Policy, RunnerId, ShardId, Span, StepId};
 use crate::store::Claims;
 
+pub use hand::Hint;
 pub use roster::RunningStep;
 
 /// What the crew tells those who supply it and those who record.
@@ -53,8 +55,9 @@ pub trait Foreman: Send + Sync {
     /// A claim was granted.
     fn claimed(&self, claim: &Claim);
 
-    /// A shard could not be written: whatever is claimed there now will fail too.
-    fn cannot_claim(&self, shard: ShardId, error: &crate::error::Error);
+    /// It is not known whether a step was granted. Its shard could not be written: whatever is claimed
+    /// there now will fail too.
+    fn cannot_claim(&self, id: StepId, error: &crate::error::Error);
 
     /// A try is over, of a step that is treated by this policy.
     fn finished(&self, finished: Finished, policy: &Policy);
@@ -109,6 +112,8 @@ struct Hands {
     short: usize,
     /// Until when nobody is hired, on the monotonic clock: something was short lately.
     short_until: Duration,
+    /// Nobody is ever hired: whoever made the crew does its work.
+    by_hand: bool,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -169,22 +174,44 @@ impl std::fmt::Debug for Crew {
 }
 
 impl Crew {
-    /// Starts a crew of one; more are hired as there is work, up to `workers`.
-    pub fn start(parts: Parts, workers: usize) -> Self {
-        let shared = Arc::new(Shared {
-            parts,
-            gate: Gate::new(workers),
-            roster: Roster::default(),
-            timer: Timer::default(),
-            hands: Mutex::new(Hands {
-                target: workers,
-                ..Hands::default()
+    /// Returns a crew that nobody is of yet, up to `workers`.
+    pub fn new(parts: Parts, workers: usize) -> Self {
+        let hands = Hands {
+            target: workers,
+            ..Hands::default()
+        };
+        Self::with(parts, hands)
+    }
+
+    /// Returns a crew without threads: its `workers` take, claim and report as its maker lets them.
+    pub fn by_hand(parts: Parts, workers: usize) -> Self {
+        let hands = Hands {
+            target: workers,
+            resident: workers,
+            idle: workers,
+            by_hand: true,
+            ..Hands::default()
+        };
+        Self::with(parts, hands)
+    }
+
+    fn with(parts: Parts, hands: Hands) -> Self {
+        Self {
+            shared: Arc::new(Shared {
+                parts,
+                gate: Gate::new(hands.target),
+                roster: Roster::default(),
+                timer: Timer::default(),
+                hands: Mutex::new(hands),
+                left: Condvar::new(),
+                counts: Counts::default(),
             }),
-            left: Condvar::new(),
-            counts: Counts::default(),
-        });
-        shared.hire();
-        Self { shared }
+        }
+    }
+
+    /// Hires the first; more are hired as there is work.
+    pub fn start(&self) {
+        self.shared.hire();
     }
 
     /// Changes how many steps run at once, the cache with it. Running steps go on.
@@ -234,6 +261,11 @@ impl Crew {
     /// steps that got it.
     pub fn signal(&self, claims: &[(StepId, u32)], number: i32) -> Vec<StepId> {
         self.shared.roster.signal(claims, number)
+    }
+
+    /// Returns whether a worker runs a step under this claim, or may hear any moment that it shall.
+    pub fn knows(&self, id: StepId, fence: u32) -> bool {
+        self.shared.roster.knows(id, fence)
     }
 
     /// Returns the shards of the steps that run.
@@ -364,7 +396,7 @@ impl Shared {
         let mut hands = self.hands();
         // Decided and registered under one lock: a thread that starts while the crew is being
         // waited for would be missed.
-        if hands.draining || hands.resident >= hands.target.max(1) {
+        if hands.draining || hands.by_hand || hands.resident >= hands.target.max(1) {
             return;
         }
         let worker = hands.next;

@@ -110,6 +110,8 @@ pub(super) struct Roster {
 struct State {
     entries: BTreeMap<u32, Entry>,
     alarms: Alarms,
+    /// The steps that workers have taken hints of and not yet heard whether they are theirs.
+    asking: Vec<StepId>,
     /// Once set, whatever starts is ended too: it may have been on its way when all were told.
     leaving: Option<Force>,
     /// The wishes that were last seen on each shard: that a step was claimed is known to the store
@@ -118,6 +120,27 @@ struct State {
 }
 
 impl Roster {
+    /// Takes note that a worker is about to claim a step.
+    pub(super) fn asks(&self, id: StepId) {
+        self.lock().asking.push(id);
+    }
+
+    /// Takes note that a worker has heard whether a step is its, and has entered it if so.
+    pub(super) fn heard(&self, id: StepId) {
+        let asking = &mut self.lock().asking;
+        if let Some(at) = asking.iter().position(|asked| *asked == id) {
+            asking.swap_remove(at);
+        }
+    }
+
+    /// Returns whether a step runs under this claim, or somebody is about to hear whether it shall.
+    pub(super) fn knows(&self, id: StepId, fence: u32) -> bool {
+        let state = self.lock();
+        let mut entries = state.entries.values();
+        state.asking.contains(&id)
+            || entries.any(|entry| entry.seen.id == id && entry.seen.fence == fence)
+    }
+
     /// Enters a claimed step before its process is started.
     pub(super) fn enter(&self, worker: u32, claim: &Claim) {
         let seen = RunningStep {
@@ -181,13 +204,22 @@ impl Roster {
         (done, before != alarms.first().copied())
     }
 
-    /// Takes a worker's step off; returns how it was ended, if it was.
-    pub(super) fn leave(&self, worker: u32) -> Option<End> {
+    /// Takes note that a worker's step is over, and ends no more; returns how it was ended, if it was.
+    pub(super) fn over(&self, worker: u32) -> Option<End> {
         let mut state = self.lock();
-        let mut entry = state.entries.remove(&worker)?;
-        entry.set(&mut state.alarms, Alarm::Over, None);
-        entry.set(&mut state.alarms, Alarm::Trim, None);
+        let State {
+            entries, alarms, ..
+        } = &mut *state;
+        let entry = entries.get_mut(&worker)?;
+        entry.set(alarms, Alarm::Over, None);
+        entry.set(alarms, Alarm::Trim, None);
+        entry.process = None;
         entry.end
+    }
+
+    /// Takes a worker's step off, which is [over](Self::over).
+    pub(super) fn leave(&self, worker: u32) {
+        self.lock().entries.remove(&worker);
     }
 
     /// Takes note of all claims of a shard whose end somebody wishes, and asks those to end that run.

@@ -106,7 +106,7 @@ fn a_step_is_asked_when_its_time_is_over_and_killed_when_its_grace_is() {
     assert_eq!(roster.ring(at(1_170)), [(claim.id, 1, Deed::Killed)]);
     assert_eq!(roster.next_alarm(), None);
     assert_eq!(fake.got(), ["Ask", "Kill"]);
-    assert_eq!(roster.leave(0), ended(Why::TimeOver, true));
+    assert_eq!(roster.over(0), ended(Why::TimeOver, true));
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn a_step_that_has_ended_by_itself_was_in_time() {
     assert_eq!(roster.ring(at(500)), []);
     assert_eq!(roster.end_all(Force::Ask, at(501)), []);
     assert_eq!(roster.end_all(Force::Kill, at(502)), []);
-    assert_eq!(roster.leave(0), None);
+    assert_eq!(roster.over(0), None);
 }
 
 #[test]
@@ -129,6 +129,7 @@ fn alarms_leave_with_their_step() {
     };
     run(&roster, 0, &claim("a1", 1, limited), at(0));
     assert!(roster.next_alarm().is_some());
+    roster.over(0);
     roster.leave(0);
     assert_eq!(roster.next_alarm(), None);
     let next = run(&roster, 0, &claim("a2", 1, Policy::default()), at(0));
@@ -164,7 +165,7 @@ fn the_first_reason_counts_and_the_grace_runs_once() {
     assert_eq!(roster.next_alarm(), Some(at(140)));
     assert_eq!(roster.ring(at(140)), [(claim.id, 1, Deed::Killed)]);
     assert_eq!(fake.got(), ["Ask", "Kill"]);
-    assert_eq!(roster.leave(0), ended(Why::Leaving, true));
+    assert_eq!(roster.over(0), ended(Why::Leaving, true));
 }
 
 #[test]
@@ -182,8 +183,8 @@ fn a_wish_is_for_one_claim_of_one_shard() {
     assert_eq!((mine.got().len(), theirs.got().len()), (1, 0));
     // Told again, it is not asked again.
     assert_eq!(roster.wish(new.id.shard, wishes(&new), at(3)), []);
-    assert_eq!(roster.leave(0), ended(Why::Wished, false));
-    assert_eq!(roster.leave(1), None);
+    assert_eq!(roster.over(0), ended(Why::Wished, false));
+    assert_eq!(roster.over(1), None);
 }
 
 /// The store knows of a claim before the roster does.
@@ -195,6 +196,7 @@ fn a_wish_that_is_seen_before_its_step_is_entered_is_not_lost() {
     roster.wish(shard, wishes(&claim), at(0));
     roster.enter(0, &claim);
     assert_eq!(roster.end_of(0), ended(Why::Wished, false));
+    roster.over(0);
     roster.leave(0);
     // Once the store says no more of it, it is forgotten.
     roster.wish(shard, Vec::new(), at(1));
@@ -212,7 +214,7 @@ fn a_wish_between_entry_and_start_is_met_at_the_start() {
     let fake = start(&roster, 0, at(10));
     assert_eq!(fake.got(), ["Ask"]);
     assert_eq!(roster.next_alarm(), Some(at(60)));
-    assert_eq!(roster.leave(0), ended(Why::Wished, false));
+    assert_eq!(roster.over(0), ended(Why::Wished, false));
 }
 
 #[test]
@@ -225,8 +227,8 @@ fn who_starts_while_the_runner_leaves_is_ended_with_the_others_force() {
     roster.enter(1, &claim("a2", 1, Policy::default()));
     roster.end_all(Force::Kill, at(2));
     assert_eq!(start(&roster, 1, at(3)).got(), ["Kill"]);
-    assert_eq!(roster.leave(1), ended(Why::Leaving, true));
-    assert_eq!(roster.leave(0), ended(Why::Leaving, true));
+    assert_eq!(roster.over(1), ended(Why::Leaving, true));
+    assert_eq!(roster.over(0), ended(Why::Leaving, true));
 }
 
 #[test]
@@ -240,5 +242,5 @@ fn a_signal_goes_to_the_claims_it_is_for_and_changes_nothing_else() {
         (first.got(), second.got().len()),
         (vec!["10".to_owned()], 0)
     );
-    assert_eq!(roster.leave(0), None);
+    assert_eq!(roster.over(0), None);
 }

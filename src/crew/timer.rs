@@ -32,6 +32,9 @@ impl Timer {
 /// Sees to it that the earliest alarm is waited for. To be called after an alarm was set that may be
 /// it, and without the roster's lock.
 pub(super) fn tell(shared: &Arc<Shared>) {
+    if shared.hands().by_hand {
+        return;
+    }
     let mut state = shared.timer.lock();
     state.told = true;
     if state.thread.is_none() {

@@ -11,26 +11,29 @@ use std::time::Duration;
 
 use super::foreman::Boss;
 use crate::ambient::Clock;
+use crate::completion::Completer;
 use crate::crew::Crew;
 use crate::error::Result;
-use crate::model::{RunnerId, ShardId};
+use crate::model::{Captured, Ending, Finished, RunnerId, ShardId, StepId};
 use crate::refiller::Pace;
 use crate::store::Store;
 
 /// What there is to do.
 #[derive(Debug, Default)]
-struct Wanted {
+pub(super) struct Wanted {
     /// Which shards may have something to tell others.
     deliver: BTreeSet<ShardId>,
     /// On which shards somebody may wish that a step ends.
     look: BTreeSet<ShardId>,
     /// Whether places of limits may have become free, or steps may wait for some.
     grant: bool,
+    /// Of which steps it is not known whether they were granted to this runner.
+    doubts: BTreeSet<StepId>,
 }
 
 impl Wanted {
     fn is_empty(&self) -> bool {
-        self.deliver.is_empty() && self.look.is_empty() && !self.grant
+        self.deliver.is_empty() && self.look.is_empty() && !self.grant && self.doubts.is_empty()
     }
 }
 
@@ -70,6 +73,13 @@ impl Errands {
         self.want(|wanted| wanted.grant = true);
     }
 
+    /// Takes note that a step may have been granted to this runner, unheard.
+    pub(super) fn doubt(&self, id: StepId) {
+        self.want(|wanted| {
+            wanted.doubts.insert(id);
+        });
+    }
+
     /// Lets the courier go, once it has done what is wanted until now.
     pub(super) fn close(&self) {
         self.lock().closed = true;
@@ -79,6 +89,16 @@ impl Errands {
     fn want(&self, add: impl FnOnce(&mut Wanted)) {
         add(&mut self.lock().wanted);
         self.changed.notify_all();
+    }
+
+    /// Returns whether anything is wanted.
+    pub(super) fn is_wanted(&self) -> bool {
+        !self.lock().wanted.is_empty()
+    }
+
+    /// Takes what is wanted without waiting for it.
+    pub(super) fn take(&self) -> Wanted {
+        std::mem::take(&mut self.lock().wanted)
     }
 
     /// Waits for an errand, at most for `most`; `None` if there will be no more.
@@ -107,12 +127,24 @@ impl Errands {
     }
 }
 
+/// What a courier remembers from round to round.
+#[derive(Debug)]
+pub struct Rounds {
+    /// The versions of the shards when they were last looked at.
+    seen: BTreeMap<ShardId, u64>,
+    /// When it last looked by itself, on the monotonic clock.
+    looked: Duration,
+    /// Of which steps it is not known whether they were granted to this runner.
+    doubts: BTreeSet<StepId>,
+}
+
 /// Runs the errands of one runner.
 pub(super) struct Courier {
     pub(super) store: Arc<dyn Store>,
     pub(super) runner: RunnerId,
     pub(super) crew: Arc<Crew>,
     pub(super) boss: Arc<Boss>,
+    pub(super) completer: Arc<Completer>,
     pub(super) clock: Arc<dyn Clock>,
 }
 
@@ -128,29 +160,48 @@ impl Courier {
     /// Runs errands until there will be no more; whatever a crash has left undone first. What a shard
     /// that fails has to tell is told when it can be read again.
     pub(super) fn serve(&self, errands: &Errands, pace: Pace) {
+        let mut rounds = self.begin();
+        loop {
+            let Some(wanted) = errands.next(self.left(&rounds, pace)) else {
+                return;
+            };
+            self.turn(wanted, &mut rounds, pace);
+            errands.rest(pace.min_gap);
+        }
+    }
+
+    /// Does what a crash has left undone.
+    pub(super) fn begin(&self) -> Rounds {
         self.boss
             .offer(&self.store.mend(self.clock.now()).unwrap_or_default());
         drop(self.sweep());
-        let mut seen = BTreeMap::new();
-        let mut looked = self.clock.monotonic();
-        loop {
-            let since = self.clock.monotonic().saturating_sub(looked);
-            let Some(mut wanted) = errands.next(pace.heartbeat.saturating_sub(since)) else {
-                return;
-            };
-            let now = self.clock.monotonic();
-            if now.saturating_sub(looked) >= pace.heartbeat {
-                looked = now;
-                self.look_round(&mut wanted, &mut seen);
-            }
-            for shard in &wanted.look {
-                self.look(*shard);
-            }
-            for shard in self.round(&wanted) {
-                // To be looked at again, whether or not it changes.
-                seen.remove(&shard);
-            }
-            errands.rest(pace.min_gap);
+        Rounds {
+            seen: BTreeMap::new(),
+            looked: self.clock.monotonic(),
+            doubts: BTreeSet::new(),
+        }
+    }
+
+    /// Returns how long it is until the courier looks by itself.
+    pub(super) fn left(&self, rounds: &Rounds, pace: Pace) -> Duration {
+        let since = self.clock.monotonic().saturating_sub(rounds.looked);
+        pace.heartbeat.saturating_sub(since)
+    }
+
+    /// Does what is wanted, and looks at what has changed if it is time.
+    pub(super) fn turn(&self, mut wanted: Wanted, rounds: &mut Rounds, pace: Pace) {
+        rounds.doubts.append(&mut wanted.doubts);
+        if self.left(rounds, pace).is_zero() {
+            rounds.looked = self.clock.monotonic();
+            self.look_round(&mut wanted, &mut rounds.seen);
+            rounds.doubts.retain(|id| !self.disown(*id));
+        }
+        for shard in &wanted.look {
+            self.look(*shard);
+        }
+        for shard in self.round(&wanted) {
+            // To be looked at again, whether or not it changes.
+            rounds.seen.remove(&shard);
         }
     }
 
@@ -182,6 +233,35 @@ impl Courier {
                 wanted.grant = true;
             }
         }
+    }
+
+    /// Puts a step back that was granted to this runner without its hearing of it: nobody would ever
+    /// run it, for its runner lives. Returns whether that is settled.
+    fn disown(&self, id: StepId) -> bool {
+        let Ok(step) = self.store.get(id) else {
+            return false;
+        };
+        let Some(step) = step.filter(|step| step.runner == Some(self.runner)) else {
+            return true;
+        };
+        // In the order in which a claim passes from one to the next: so it is missed by none.
+        if self.crew.knows(id, step.fence) || self.completer.knows(id, step.fence) {
+            return false;
+        }
+        let never_ran = Finished {
+            id,
+            runner: self.runner,
+            fence: step.fence,
+            attempt: step.attempt,
+            ending: Ending::Interrupted,
+            started: None,
+            ended: self.clock.now(),
+            worker: 0,
+            stdout: Captured::Empty,
+            stderr: Captured::Empty,
+        };
+        self.completer.accept(never_ran, &step.policy);
+        true
     }
 
     /// Ends those of our running steps on a shard whose end somebody wishes.

@@ -191,7 +191,9 @@ impl Foreman for Boss {
         }
     }
 
-    fn cannot_claim(&self, shard: ShardId, error: &Error) {
+    fn cannot_claim(&self, id: StepId, error: &Error) {
+        let shard = id.shard;
+        self.stages.errands.doubt(id);
         // A shard that can be read and not written would be planned, fetched and refused for ever.
         self.stages.planner.clear(shard);
         self.stages.status.withdrew(shard, error);

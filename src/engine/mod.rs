@@ -6,30 +6,32 @@ mod foreman;
 mod keeper;
 mod notice;
 mod steward;
+mod works;
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use self::courier::{Courier, Errands};
-use self::foreman::Boss;
-use crate::ambient::{Clock, Dice, SharedDice};
+use self::courier::Errands;
+use crate::ambient::Clock;
 use crate::cache::{CacheView, CandidateCache};
-use crate::completion::Completer;
+use crate::completion::in_a_thread;
 use crate::crew::executor::{Executor, Force};
-use crate::crew::{Crew, CrewView, Parts};
+use crate::crew::{Crew, CrewView};
 use crate::error::{Context as _, Error, ErrorKind, Result};
 use crate::event::{Event, Sink};
 use crate::model::{RunnerId, ShardId, Span, StepId, StepState};
 use crate::planner::{Pick, Planner};
 use crate::presence::bell::Bell;
-use crate::refiller::{Crowd, Pace, Progress, Refiller, ShardStatus, Shared, StatusBoard};
+use crate::refiller::{Pace, Progress, ShardStatus, StatusBoard};
 use crate::store::Store;
 
+pub use courier::Rounds;
 pub use foreman::Tally;
 pub use notice::Notice;
 pub use steward::take_back;
+pub use works::Works;
 
 /// How a runner works.
 #[derive(Clone, Copy, Debug)]
@@ -84,15 +86,6 @@ impl std::fmt::Debug for With {
     }
 }
 
-/// How many steps of a store keep a runner that drains.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Census {
-    /// They may start, run, or are to be tried again.
-    busy: u64,
-    /// They wait for others, or for places of limits.
-    waiting: u64,
-}
-
 /// What the parts of an engine share.
 #[derive(Clone)]
 struct Stages {
@@ -126,12 +119,7 @@ impl Stages {
 
 /// A running engine.
 pub struct Engine {
-    with: With,
-    stages: Stages,
-    completer: Arc<Completer>,
-    crew: Arc<Crew>,
-    courier: Arc<Courier>,
-    boss: Arc<Boss>,
+    works: Works,
     /// Closes the steward's sleep.
     closing: Arc<Notice>,
     threads: Mutex<Vec<JoinHandle<()>>>,
@@ -140,7 +128,7 @@ pub struct Engine {
 impl std::fmt::Debug for Engine {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Engine")
-            .field("with", &self.with)
+            .field("works", &self.works)
             .finish_non_exhaustive()
     }
 }
@@ -152,25 +140,17 @@ impl Engine {
     ///
     /// `Unavailable` if a thread cannot be started.
     pub fn start(with: With, manner: Manner) -> Result<Self> {
-        let stages = Stages::new(&with, manner);
-        let boss = Arc::new(Boss::new(stages.clone(), &with));
-        let completer = start_completer(&with, manner, &stages, &boss);
+        let works = Works::new(with, manner, in_a_thread(), Crew::new);
         let mut threads = Vec::new();
         let closing = Arc::new(Notice::default());
-        let crowd = Arc::new(Crowd::default());
-        steward::start(&with, manner, &stages, &crowd, &closing, &mut threads)?;
-        start_refillers(&with, manner, &stages, &crowd, &mut threads)?;
-        keeper::start(&with, manner, &closing, &mut threads)?;
-        let parts = Parts {
-            runner: with.runner,
-            cache: Arc::clone(&stages.cache),
-            claims: Arc::clone(&with.store) as Arc<_>,
-            executor: Arc::clone(&with.executor),
-            foreman: Arc::clone(&boss) as Arc<_>,
-            lease: manner.lease,
-            clock: Arc::clone(&with.clock),
-            sink: Arc::clone(&with.sink),
-        };
+        steward::start(&works, &closing, &mut threads)?;
+        for (number, mut refiller) in works.refillers().into_iter().enumerate() {
+            threads.push(spawn(format!("refiller-{number}"), move || {
+                refiller.serve();
+            })?);
+        }
+        keeper::start(&works.with, manner, &closing, &mut threads)?;
+        let with = &works.with;
         with.sink.emit(
             with.clock.now(),
             &Event::RunnerStarted {
@@ -178,25 +158,16 @@ impl Engine {
                 workers: manner.workers,
             },
         );
-        let crew = Arc::new(Crew::start(parts, manner.workers));
-        let courier = Arc::new(Courier {
-            store: Arc::clone(&with.store),
-            runner: with.runner,
-            crew: Arc::clone(&crew),
-            boss: Arc::clone(&boss),
-            clock: Arc::clone(&with.clock),
-        });
-        let (serving, errands) = (Arc::clone(&courier), Arc::clone(&stages.errands));
+        works.crew.start();
+        let (serving, errands) = (
+            Arc::clone(&works.courier),
+            Arc::clone(&works.stages.errands),
+        );
         threads.push(spawn("courier".to_owned(), move || {
             serving.serve(&errands, manner.pace);
         })?);
         Ok(Self {
-            with,
-            stages,
-            completer,
-            crew,
-            courier,
-            boss,
+            works,
             closing,
             threads: Mutex::new(threads),
         })
@@ -204,196 +175,118 @@ impl Engine {
 
     /// Returns what is told of whenever a worker falls idle or an outcome is recorded.
     pub fn notice(&self) -> &Arc<Notice> {
-        &self.stages.notice
+        &self.works.stages.notice
     }
 
     /// Returns the planner, to be looked at.
     pub fn planner(&self) -> &Planner {
-        &self.stages.planner
+        &self.works.stages.planner
     }
 
     /// Returns what the cache holds.
     pub fn cache(&self) -> CacheView {
-        self.stages.cache.snapshot()
+        self.works.stages.cache.snapshot()
     }
 
     /// Returns what the crew does.
     pub fn crew(&self) -> CrewView {
-        self.crew.view()
+        self.works.crew.view()
     }
 
     /// Returns what the refiller of each shard has done, in the order of the shards.
     pub fn shards(&self) -> Vec<ShardStatus> {
-        self.stages.status.view()
+        self.works.stages.status.view()
     }
 
     /// Returns how many steps run.
     pub fn running(&self) -> usize {
-        self.crew.running()
+        self.works.crew.running()
     }
 
     /// Returns what this runner has done so far.
     pub fn tally(&self) -> Tally {
-        self.boss.tally()
+        self.works.boss.tally()
     }
 
     /// Returns how many steps are due in the whole store; a shard that cannot be read counts none.
     pub fn due(&self) -> u64 {
-        ShardId::first(self.with.store.shard_count())
-            .filter_map(|shard| self.with.store.counts(shard).ok())
+        ShardId::first(self.works.with.store.shard_count())
+            .filter_map(|shard| self.works.with.store.counts(shard).ok())
             .filter_map(|counts| counts.states.get(&StepState::Ready).copied())
             .sum()
     }
 
     /// Changes how many steps run at once.
     pub fn resize(&self, workers: usize) {
-        self.crew.resize(workers);
-        self.stages.progress.nudge_all();
+        self.works.crew.resize(workers);
+        self.works.stages.progress.nudge_all();
     }
 
     /// Sends a signal, by its number, to the process groups of claims that run here. Returns the
     /// steps that got it.
     pub fn signal(&self, claims: &[(StepId, u32)], number: i32) -> Vec<StepId> {
-        self.crew.signal(claims, number)
+        self.works.crew.signal(claims, number)
     }
 
-    /// Returns whether in the whole store nothing is due, runs or is to be tried again, and nothing
-    /// that waits will be due because of something that has happened. What is paused, held or only
-    /// delayed does not count, and neither does what waits for that.
+    /// Returns whether nothing more happens by itself, see [`Works::is_drained`].
     ///
     /// # Errors
     ///
     /// A shard could not be read.
     pub fn is_drained(&self) -> Result<bool> {
-        // Cheap and local first: this is asked whenever a worker falls idle.
-        if !self.crew.is_idle() || !self.stages.cache.is_empty() || self.completer.open() > 0 {
-            return Ok(false);
-        }
-        let mut census = self.census()?;
-        while census.busy == 0 && census.waiting > 0 {
-            // Nothing goes on of which the rest could hear later: either it hears now, or never.
-            self.courier.sweep()?;
-            let before = std::mem::replace(&mut census, self.census()?);
-            if census == before {
-                break;
-            }
-        }
-        Ok(census.busy == 0)
-    }
-
-    fn census(&self) -> Result<Census> {
-        let mut census = Census::default();
-        for shard in ShardId::first(self.with.store.shard_count()) {
-            let counts = self.with.store.counts(shard)?;
-            let of = |state| counts.states.get(&state).copied().unwrap_or(0);
-            let may_start = of(StepState::Ready).saturating_sub(counts.paused);
-            census.busy += may_start + of(StepState::Running) + counts.retrying;
-            census.waiting += of(StepState::Blocked) + of(StepState::Limited);
-        }
-        Ok(census)
+        self.works.is_drained()
     }
 
     /// Takes no new work from now on; what runs goes on.
     pub fn drain(&self) {
-        self.with.sink.emit(
-            self.with.clock.now(),
+        self.works.with.sink.emit(
+            self.works.with.clock.now(),
             &Event::Draining {
-                running: self.crew.running(),
+                running: self.works.crew.running(),
             },
         );
-        self.crew.drain();
-        self.stages.progress.close();
+        self.works.crew.drain();
+        self.works.stages.progress.close();
     }
 
     /// Ends what runs, to be put back. Only after [`Self::drain`].
     pub fn end_steps(&self, force: Force) -> usize {
-        self.crew.end_steps(force)
+        self.works.crew.end_steps(force)
     }
 
     /// Waits until no step runs any more, at most for `limit`; `true` if none does.
     pub fn wait(&self, limit: Duration) -> bool {
-        self.crew.wait(limit)
+        self.works.crew.wait(limit)
     }
 
     /// Stops everything that is left once no step runs, in the right order: what is not yet recorded
     /// first, for it needs the shards' writers. Returns how many outcomes could not be recorded in
     /// time; their steps come back as those of a dead runner.
     pub fn finish(&self, limit: Duration) -> usize {
-        self.stages.progress.close();
-        self.completer.flush(limit);
-        let open = self.completer.open();
-        self.completer.close();
-        if let Some(neighbours) = &self.with.neighbours {
+        self.works.stages.progress.close();
+        self.works.completer.flush(limit);
+        let open = self.works.completer.open();
+        self.works.completer.close();
+        if let Some(neighbours) = &self.works.with.neighbours {
             neighbours.bell.close();
         }
         self.closing.tell();
         // After the last outcome: others may wait to be told of it.
-        self.stages.errands.close();
+        self.works.stages.errands.close();
         let threads =
             std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
         for thread in threads {
             // One that panicked has been heard of; there is nothing left to wait for.
             drop(thread.join());
         }
-        self.with.sink.emit(
-            self.with.clock.now(),
+        self.works.with.sink.emit(
+            self.works.with.clock.now(),
             &Event::RunnerStopped {
-                runner: self.with.runner,
+                runner: self.works.with.runner,
             },
         );
         open
     }
-}
-
-fn start_completer(
-    with: &With,
-    manner: Manner,
-    stages: &Stages,
-    boss: &Arc<Boss>,
-) -> Arc<Completer> {
-    let (told, quiet) = (Arc::clone(boss), Arc::clone(&stages.notice));
-    let completer = Completer::new(
-        Arc::clone(&with.store) as Arc<_>,
-        Arc::clone(&with.clock),
-        Arc::clone(&with.sink),
-        // Other numbers than the planner's: nothing shall depend on both.
-        SharedDice::new(Dice::seeded(!manner.seed)),
-        Box::new(move |id, recorded| told.settled(id, &recorded)),
-        Box::new(move || quiet.tell()),
-    );
-    boss.hand_to(&completer);
-    completer
-}
-
-fn start_refillers(
-    with: &With,
-    manner: Manner,
-    stages: &Stages,
-    crowd: &Arc<Crowd>,
-    threads: &mut Vec<JoinHandle<()>>,
-) -> Result<()> {
-    let errands = Arc::clone(&stages.errands);
-    let shared = Shared {
-        supply: Arc::clone(&with.store) as Arc<_>,
-        planner: Arc::clone(&stages.planner),
-        cache: Arc::clone(&stages.cache),
-        progress: Arc::clone(&stages.progress),
-        crowd: Arc::clone(crowd),
-        status: Arc::clone(&stages.status),
-        clock: Arc::clone(&with.clock),
-        sink: Arc::clone(&with.sink),
-        promoted: Arc::new(move || errands.promoted()),
-    };
-    let mut refillers: Vec<Refiller> = ShardId::first(with.store.shard_count())
-        .map(|shard| Refiller::new(shard, shared.clone(), manner.pace))
-        .collect();
-    refillers.iter_mut().for_each(Refiller::introduce);
-    for (number, mut refiller) in refillers.into_iter().enumerate() {
-        threads.push(spawn(format!("refiller-{number}"), move || {
-            refiller.serve();
-        })?);
-    }
-    Ok(())
 }
 
 fn spawn(name: String, body: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, Error> {

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use super::{Manner, Notice, Stages, With, spawn};
+use super::{Notice, Works, spawn};
 use crate::ambient::Clock;
 use crate::crew::{capture, nursery, orphans};
 use crate::error::Result;
 use crate::event::{Event, Sink};
-use crate::model::{LostRun, RunnerId, ShardId, Span};
+use crate::model::{LostRun, RunnerId, ShardId, Span, Timestamp};
 use crate::presence::bell::{self, Rung};
 use crate::presence::{self, Standing};
 use crate::refiller::Crowd;
@@ -48,9 +48,7 @@ impl Steward {
             runner: self.runner,
             until: self.clock.now() + self.lease,
         };
-        for shard in ShardId::first(self.shards) {
-            drop(self.claims.renew(shard, lease));
-        }
+        renew(self.claims.as_ref(), self.shards, lease);
     }
 
     /// Counts the live runners, and which of them this one is.
@@ -134,18 +132,49 @@ impl Steward {
     }
 
     fn recover_shard(&self, shard: ShardId, dead: &BTreeSet<RunnerId>) -> Result<Vec<LostRun>> {
-        let mut lost = Vec::new();
-        for lease in self.claims.holders(shard)? {
-            let is_dead = dead.contains(&lease.runner)
-                || (lease.runner != self.runner
-                    && lease.until < self.clock.now()
-                    && presence::standing(&self.runners, lease.runner)? == Standing::Unknown);
-            if is_dead {
-                lost.extend(self.claims.reclaim(shard, lease.runner, self.clock.now())?);
-            }
-        }
-        Ok(lost)
+        let who = Who {
+            me: self.runner,
+            dead,
+            standing: &|id| presence::standing(&self.runners, id),
+        };
+        take_back_on(self.claims.as_ref(), shard, &who, self.clock.now())
     }
+}
+
+/// Lets the claims of a runner stand for another lease, on every shard that can be written.
+pub(super) fn renew(claims: &(impl Claims + ?Sized), shards: u8, lease: Lease) {
+    for shard in ShardId::first(shards) {
+        drop(claims.renew(shard, lease));
+    }
+}
+
+/// Who a runner is and what it knows of the others.
+pub(super) struct Who<'w> {
+    pub(super) me: RunnerId,
+    /// Who was known to be dead before the claims were looked at.
+    pub(super) dead: &'w BTreeSet<RunnerId>,
+    pub(super) standing: &'w dyn Fn(RunnerId) -> Result<Standing>,
+}
+
+/// Takes the steps of one shard back that dead runners hold, and those of runners of whom nobody can
+/// ask whether they live, and whose leases are over.
+pub(super) fn take_back_on(
+    claims: &(impl Claims + ?Sized),
+    shard: ShardId,
+    who: &Who<'_>,
+    now: Timestamp,
+) -> Result<Vec<LostRun>> {
+    let mut lost = Vec::new();
+    for lease in claims.holders(shard)? {
+        let is_dead = who.dead.contains(&lease.runner)
+            || (lease.runner != who.me
+                && lease.until < now
+                && (who.standing)(lease.runner)? == Standing::Unknown);
+        if is_dead {
+            lost.extend(claims.reclaim(shard, lease.runner, now)?);
+        }
+    }
+    Ok(lost)
 }
 
 /// Does once what every runner does time and again: ends what steps of dead runners still run, takes
@@ -176,13 +205,17 @@ pub fn take_back(
 
 /// Starts what listens to the bell and what looks after claims.
 pub(super) fn start(
-    with: &With,
-    manner: Manner,
-    stages: &Stages,
-    crowd: &Arc<Crowd>,
+    works: &Works,
     closing: &Arc<Notice>,
     threads: &mut Vec<JoinHandle<()>>,
 ) -> Result<()> {
+    let Works {
+        with,
+        manner,
+        stages,
+        crowd,
+        ..
+    } = works;
     let Some(neighbours) = &with.neighbours else {
         return Ok(());
     };

@@ -132,14 +132,19 @@ impl Refiller {
                 Woken::Nudge | Woken::Time => {}
             }
             self.cycle();
-            if !self.pace.min_gap.is_zero() {
-                self.wake.suspend(self.pace.min_gap);
-            }
+            self.rest();
+        }
+    }
+
+    /// Keeps still for a moment after a turn, whoever rings.
+    pub fn rest(&self) {
+        if !self.pace.min_gap.is_zero() {
+            self.wake.suspend(self.pace.min_gap);
         }
     }
 
     /// Returns how long it may sleep if nobody rings.
-    fn pause(&self) -> Duration {
+    pub fn pause(&self) -> Duration {
         let until_due = self
             .next_due
             .map(|due| due.since(self.with.clock.now()).into());

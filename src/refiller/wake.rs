@@ -13,6 +13,29 @@ struct State {
     not_before: Duration,
 }
 
+impl State {
+    /// Returns why a sleep until this instant is over now, or for how long it is not unless somebody
+    /// rings.
+    const fn look(&mut self, now: Duration, until: Duration) -> Result<Woken, Duration> {
+        if self.closed {
+            return Ok(Woken::Closed);
+        }
+        let still = self.not_before.saturating_sub(now);
+        if !still.is_zero() {
+            return Err(still);
+        }
+        if self.nudged {
+            self.nudged = false;
+            return Ok(Woken::Nudge);
+        }
+        let left = until.saturating_sub(now);
+        if left.is_zero() {
+            return Ok(Woken::Time);
+        }
+        Err(left)
+    }
+}
+
 /// One shard's bell: anyone may ring it, its refiller sleeps by it.
 ///
 /// Rings are not counted: any number of them before a turn make one turn, and one that comes during
@@ -71,31 +94,29 @@ impl Wake {
 
     /// Sleeps until somebody rings, at most for `most`, and at least as long as turns are forbidden.
     pub fn sleep(&self, most: Duration) -> Woken {
-        let began = self.clock.monotonic();
+        let until = self.clock.monotonic() + most;
         let mut state = self.lock();
         loop {
-            if state.closed {
-                return Woken::Closed;
-            }
-            let now = self.clock.monotonic();
-            let still = state.not_before.saturating_sub(now);
-            let left = (began + most).saturating_sub(now);
-            if still.is_zero() {
-                if state.nudged {
-                    state.nudged = false;
-                    return Woken::Nudge;
-                }
-                if left.is_zero() {
-                    return Woken::Time;
-                }
-            }
-            let pause = if still.is_zero() { left } else { still };
+            let pause = match state.look(self.clock.monotonic(), until) {
+                Ok(woken) => return woken,
+                Err(pause) => pause,
+            };
             state = self
                 .changed
                 .wait_timeout(state, pause)
                 .unwrap_or_else(PoisonError::into_inner)
                 .0;
         }
+    }
+
+    /// Does as [`Self::sleep`] until this instant of the monotonic clock, for whoever has no thread to
+    /// let sleep: it waits for nothing.
+    ///
+    /// # Errors
+    ///
+    /// The sleep goes on, for so long if nobody rings.
+    pub fn poll(&self, until: Duration) -> Result<Woken, Duration> {
+        self.lock().look(self.clock.monotonic(), until)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -172,7 +172,7 @@ pub trait Claims: Send + Sync {
     ///
     /// # Errors
     ///
-    /// The shard could not be written; nothing was claimed.
+    /// The shard could not be written, or did not answer: it is not known whether anything was claimed.
     fn claim(
         &self,
         shard: ShardId,

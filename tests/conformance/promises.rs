@@ -52,6 +52,7 @@ macro_rules! every_promise {
                 settle {
                     a_verdict_ends_the_step
                     a_step_given_back_is_as_it_was
+                    a_step_whose_next_try_is_now_is_due_at_once
                     a_second_settlement_is_fenced
                     a_late_settlement_changes_nothing
                     a_settlement_of_another_runner_is_fenced

@@ -10,7 +10,8 @@ use fairq::model::{
 use fairq::store::{Attempt, Output};
 
 use super::{
-    ONLY, Open, START, World, at, give_back, lost_step, over, recorded, runner, step, success,
+    ONLY, Open, START, World, at, failure, give_back, lost_step, over, recorded, runner, step,
+    success,
 };
 
 /// Everything about a step that a settlement could change, to be compared whole.
@@ -104,6 +105,18 @@ pub(crate) fn a_step_given_back_is_as_it_was(open: Open) {
     assert_eq!((view.ending, view.started), (None, None));
     let again = world.take(id);
     assert_eq!((again.fence, again.attempt, again.since), (2, 1, START));
+}
+
+pub(crate) fn a_step_whose_next_try_is_now_is_due_at_once(open: Open) {
+    let world = World::new(open, 1);
+    let id = world.put_one(step("a"));
+    let first = world.take(id);
+    let mut failed = failure(&first);
+    let at = failed.finished.ended;
+    failed.verdict = Verdict::Retry { at };
+    assert_eq!(world.settle(failed), recorded(StepState::Ready));
+    let again = world.take(id);
+    assert_eq!((again.fence, again.attempt, again.since), (2, 2, at));
 }
 
 pub(crate) fn a_second_settlement_is_fenced(open: Open) {

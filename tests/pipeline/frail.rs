@@ -19,6 +19,8 @@ pub(crate) struct Faults {
     pub(crate) tally: AtomicBool,
     pub(crate) fetch: AtomicBool,
     pub(crate) claim: AtomicBool,
+    /// The claim is made, and its answer is lost.
+    pub(crate) claim_unheard: AtomicBool,
     pub(crate) settle: AtomicBool,
     pub(crate) deliver: AtomicBool,
     pub(crate) failed: AtomicUsize,
@@ -136,7 +138,9 @@ impl Claims for Frail {
         now: Timestamp,
     ) -> Result<Vec<Option<Claim>>> {
         self.strike(shard, &self.faults.claim)?;
-        self.store.claim(shard, candidates, lease, now)
+        let claims = self.store.claim(shard, candidates, lease, now)?;
+        self.strike(shard, &self.faults.claim_unheard)?;
+        Ok(claims)
     }
     fn renew(&self, shard: ShardId, lease: Lease) -> Result<()> {
         self.store.renew(shard, lease)

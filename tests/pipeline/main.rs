@@ -123,6 +123,42 @@ fn a_shard_that_cannot_be_written_rests_instead_of_spinning() {
     works.assert_each_ran_once_and_succeeded(&ids);
 }
 
+/// Its runner lives, so nobody else would ever take it back.
+#[test]
+fn a_step_that_was_granted_unheard_is_put_back_by_its_runner_and_run() {
+    let mut works = Works::new(1);
+    works
+        .store
+        .faults
+        .claim_unheard
+        .store(true, Ordering::SeqCst);
+    let ids = works.put("true", 3);
+    works.start(1);
+    works.heard.wait_for("the withdrawal", |event| {
+        matches!(event, Event::ShardWithdrawn { .. })
+    });
+    works
+        .store
+        .faults
+        .claim_unheard
+        .store(false, Ordering::SeqCst);
+    works.wait_until_drained();
+    works.stop();
+    let endings: Vec<Vec<Ending>> = ids.iter().map(|id| works.endings(*id)).collect();
+    let good = Ending::Exited { code: 0 };
+    assert!(endings.iter().all(|all| all.last() == Some(&good)));
+    assert!(
+        endings
+            .iter()
+            .flatten()
+            .any(|one| *one == Ending::Interrupted)
+    );
+    for id in ids {
+        let step = works.store.get(id).unwrap().unwrap();
+        assert_eq!((step.state, step.attempt), (StepState::Succeeded, 1));
+    }
+}
+
 /// The write is repeated, the work is not.
 #[test]
 fn an_outcome_that_cannot_be_recorded_is_kept_and_written_again() {

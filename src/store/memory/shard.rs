@@ -360,7 +360,8 @@ impl Shard {
             OnLost::Fail => over(lost, StepState::Failed),
             OnLost::Hold => Stand::Held { due: None },
         };
-        self.record(lost, run, stand, &mut News::default())
+        let counts = on_lost != OnLost::Retry;
+        self.record(lost, run, stand, counts, &mut News::default())
     }
 
     pub(super) fn settle(&mut self, settlement: &Settlement) -> Settled {
@@ -370,17 +371,19 @@ impl Shard {
             .filter(|step| finished.id.shard == self.id && step.fence == finished.fence)
             .and_then(Step::run)
             .filter(|run| run.runner == finished.runner);
-        let Some(run) = run.copied() else {
+        let (Some(step), Some(run)) = (step, run.copied()) else {
             return Settled::Fenced;
         };
         let stand = match *verdict {
             Verdict::Succeeded => over(finished, StepState::Succeeded),
             Verdict::Failed => over(finished, StepState::Failed),
+            Verdict::Retry { at } if at <= finished.ended => step.due_or_limited(at),
             Verdict::Retry { at } => Stand::Delayed { due: at },
             Verdict::GiveBack => Stand::Ready { since: run.since },
         };
+        let counts = *verdict != Verdict::GiveBack;
         let mut news = News::default();
-        let state = self.record(finished, run, stand, &mut news);
+        let state = self.record(finished, run, stand, counts, &mut news);
         Settled::Recorded(Recorded {
             state,
             released: news.released,
@@ -389,12 +392,13 @@ impl Shard {
     }
 
     /// Records the try of a running step and moves it there, or ends it if somebody has asked for
-    /// that. Returns where it stands then.
+    /// that. A try that does not count is given back. Returns where it stands then.
     fn record(
         &mut self,
         finished: &Finished,
         run: Run,
         stand: Stand,
+        counts: bool,
         news: &mut News,
     ) -> StepState {
         let id = finished.id.local;
@@ -409,12 +413,9 @@ impl Shard {
             self.end(id, over, news);
         } else {
             self.change(id, |step| {
-                // What goes back as it was has its try given back and keeps its places.
-                if state == StepState::Ready {
-                    step.attempt -= 1;
-                } else {
-                    news.tell |= step.has_limits();
-                }
+                step.attempt -= u32::from(!counts);
+                // What goes back as it was keeps its places.
+                news.tell |= state != StepState::Ready && step.has_limits();
                 step.stand = stand;
             });
         }
