@@ -340,14 +340,14 @@ impl Refiller {
         };
         let taken: BTreeSet<LocalId> = self.with.cache.taken_ids(self.shard).into_iter().collect();
         let extra = u32::try_from(taken.len()).unwrap_or(u32::MAX);
-        let spread = Chooser::spread(&self.with.crowd);
         let cap = u32::try_from(plan.per_key_cap).unwrap_or(u32::MAX);
+        let count = Chooser::reach(&self.with.crowd, cap.saturating_add(extra));
         let wants: Vec<Want> = plan
             .keys
             .iter()
             .map(|key| Want {
                 key: key.clone(),
-                count: cap.saturating_add(extra).saturating_mul(spread),
+                count,
             })
             .collect();
         let lists = self.with.supply.fetch(self.shard, band, &wants).ok()?;

@@ -256,6 +256,19 @@ fn transact<T>(
     }
 }
 
+impl Drop for Shard {
+    fn drop(&mut self) {
+        if let Writing::Here(slot) = &mut self.writing
+            && let Some((connection, _)) = slot
+                .get_mut()
+                .unwrap_or_else(PoisonError::into_inner)
+                .take()
+        {
+            conn::leave(connection, &self.path);
+        }
+    }
+}
+
 /// Reads at one moment.
 ///
 /// The transaction is begun and ended by statements that are prepared once a connection: the library's
