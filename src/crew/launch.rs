@@ -5,7 +5,8 @@
 //! for the rest of starting `true`. The environment is kept as the kernel takes it, so `posix_spawn`
 //! can be handed it as it is. What its safe wrapper lacks is the step's directory; so a worker's
 //! thread parts from the directory of the process (`unshare`) and goes to the step's itself.
-//! Where that is forbidden, as in some containers, the standard library does all of it.
+//! Where that is forbidden, as in some containers, the standard library does all of it; signals that
+//! the runner was started to ignore stay ignored then.
 
 use std::borrow::Cow;
 use std::ffi::{CStr, CString, OsStr};
@@ -20,7 +21,7 @@ use std::process::{Command, Stdio};
 
 use nix::sched::{CloneFlags, unshare};
 use nix::spawn::{PosixSpawnAttr, PosixSpawnFileActions, PosixSpawnFlags, posix_spawn};
-use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signal::SigSet;
 use nix::unistd::{Pid, chdir};
 
 use crate::model::Environment;
@@ -104,8 +105,9 @@ fn own_directory(plan: &Blueprint<'_>, out: &File, err: &File) -> io::Result<u32
     let mut attributes = PosixSpawnAttr::init()?;
     attributes.set_pgroup(Pid::from_raw(0))?;
     attributes.set_sigmask(&SigSet::empty())?;
-    // Our runtime ignores it, and what is ignored would stay so.
-    attributes.set_sigdefault(&SigSet::from(Signal::SIGPIPE))?;
+    // What is ignored stays so otherwise: PIPE by our runtime, QUIT where a script has put the runner into
+    // the background, HUP under nohup. A step that is asked to end by one of them would not.
+    attributes.set_sigdefault(&SigSet::all())?;
     attributes.set_flags(
         PosixSpawnFlags::POSIX_SPAWN_SETPGROUP
             | PosixSpawnFlags::POSIX_SPAWN_SETSIGMASK

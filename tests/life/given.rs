@@ -28,6 +28,32 @@ fn no_descriptor_of_the_runners_parent_reaches_a_step() {
     );
 }
 
+/// A script puts what it starts in the background out of the reach of QUIT, and nohup out of that of
+/// HUP: of a runner, not of its steps.
+#[test]
+fn a_step_ignores_no_signal_though_its_runner_does() {
+    // Where a thread may not have a directory of its own, steps are made in another way.
+    let parts = std::thread::spawn(|| nix::sched::unshare(nix::sched::CloneFlags::CLONE_FS));
+    if parts.join().unwrap().is_err() {
+        println!("left out: unshare is forbidden here");
+        return;
+    }
+    let sandbox = Sandbox::with_shards(1);
+    sandbox.enqueue(["grep SigIgn /proc/self/status >seen"]);
+    let mut shell = sandbox.program("sh");
+    let line = "trap '' QUIT USR1 HUP; grep SigIgn /proc/self/status >own; \
+                exec \"$FAIRQ\" run --drain -j1 -q";
+    Ran::of(shell.args(["-c", line])).expect(0);
+    let ignored = |file: &str| {
+        let line = lines(&sandbox.work(file)).remove(0);
+        let (_, mask) = line.split_once('\t').unwrap();
+        // Two above the named ones are the C library's own.
+        u64::from_str_radix(mask, 16).unwrap() & 0x7fff_ffff
+    };
+    assert_ne!(ignored("own"), 0);
+    assert_eq!(ignored("seen"), 0);
+}
+
 /// Whatever each step costs in descriptors is given back.
 #[test]
 fn few_descriptors_are_enough_for_many_steps() {
