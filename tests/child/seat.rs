@@ -127,8 +127,9 @@ fn a_stopped_step_goes_on_to_end() {
 fn a_step_is_asked_by_the_signal_that_it_named() {
     for (number, code) in [(10, 3), (2, 4), (1, 5)] {
         let running = run(
-            "trap 'exit 3' USR1; trap 'exit 4' INT; trap 'exit 5' HUP; trap '' TERM; echo >on; \
-             while :; do sleep 0.01; done",
+            // Not by `sleep`: this shell loses a signal that comes while it starts a program.
+            "mkfifo pipe; trap 'exit 3' USR1; trap 'exit 4' INT; trap 'exit 5' HUP; trap '' TERM; \
+             echo >on; read x <>pipe",
             Policy {
                 kill_signal: number,
                 ..Policy::default()
@@ -144,7 +145,8 @@ fn a_step_is_asked_by_the_signal_that_it_named() {
 #[test]
 fn what_is_left_gets_the_same_signal() {
     let running = run(
-        "sh -c 'trap \"echo >got; exit\" USR1; trap \"\" TERM; echo $$ >left; while :; do sleep 0.01; done' & \
+        "mkfifo pipe; \
+         sh -c 'trap \"echo >got; exit\" USR1; trap \"\" TERM; echo $$ >left; read x <>pipe' & \
          until test -s left; do sleep 0.01; done",
         Policy {
             kill_signal: 10,

@@ -50,7 +50,7 @@ fn a_stopped_step_and_grandchildren_are_gone_with_it() {
 fn a_step_that_wants_to_end_in_its_own_way_is_asked_by_its_own_signal() {
     let sandbox = Sandbox::with_shards(1);
     let options = ["--timeout", "1s", "--grace", "1h", "--kill-signal", "USR1"];
-    let line = "trap '' TERM; trap 'echo tidy >>tidied; exit 0' USR1; while :; do sleep 0.05; done";
+    let line = "mkfifo pipe; trap '' TERM; trap 'echo tidy >>tidied; exit 0' USR1; read x <>pipe";
     let step = ran(&sandbox, &options, line);
     assert_eq!(
         step["attempts"][0]["ending"]["how"], "timed_out",

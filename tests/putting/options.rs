@@ -183,7 +183,7 @@ fn codes_decide_whether_it_is_tried_again() {
 #[test]
 fn a_step_whose_time_is_over_is_asked_with_its_signal() {
     let sandbox = Sandbox::with_shards(1);
-    let asked = "trap 'echo asked; exit 9' INT; while :; do sleep 0.01; done";
+    let asked = "mkfifo pipe; trap 'echo asked; exit 9' INT; read x <>pipe";
     sandbox.enqueue(["--timeout", "100ms", "--kill-signal", "SIGINT", asked]);
     let deaf = "trap '' TERM; while :; do sleep 0.01; done";
     sandbox.enqueue(["--timeout", "100ms", "--grace", "50ms", deaf]);
