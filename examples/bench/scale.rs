@@ -37,6 +37,10 @@ pub(crate) fn measure(kit: &Kit, report: &mut Report) -> Any<()> {
         median(&seen.turns),
         "ms",
     );
+    // Many turns find nothing new and are cheap; what a step pays for is the mean.
+    let all: f64 = seen.turns.iter().sum();
+    let mean = all / seen.turns.len().max(1) as f64;
+    report.tell(format!("one turn of a shard on average, {of}"), mean, "ms");
     report.tell(format!("turns a step, {of}"), plans, "");
     let most = format!("the most that a key of {keys} had over or under its part of {takes}");
     report.tell(format!("{most}, {of}"), seen.off, "steps");
@@ -48,6 +52,7 @@ pub(crate) fn measure(kit: &Kit, report: &mut Report) -> Any<()> {
 /// What is due of one key on one shard: so many, from this number on.
 struct Line {
     next: i64,
+    all: u32,
     left: u32,
     weight: Weight,
 }
@@ -62,10 +67,15 @@ struct Pile {
 
 impl Pile {
     fn put(&mut self, band: Band, key: FairnessKey, weight: Weight, count: u32) {
-        let (next, left) = (self.numbers, count);
+        let line = Line {
+            next: self.numbers,
+            all: count,
+            left: count,
+            weight,
+        };
         self.numbers += i64::from(count);
         self.version += 1;
-        self.lines.insert((band, key), Line { next, left, weight });
+        self.lines.insert((band, key), line);
     }
 
     /// Takes the oldest step of a key out.
@@ -108,6 +118,7 @@ impl Supply for Counted {
     }
 
     fn tally(&self, shard: ShardId) -> Result<ShardTally> {
+        let shards = i64::try_from(self.0.len()).unwrap_or(1);
         let pile = self.pile(shard);
         let Some(best) = pile.lines.keys().next().map(|(band, _)| *band) else {
             return Ok(ShardTally::nothing());
@@ -116,7 +127,12 @@ impl Supply for Counted {
         let keys = due.map(|((_, key), line)| Tally {
             key: key.clone(),
             count: line.left,
-            since: Timestamp::default(),
+            // As if the steps of a key had come in to one shard after another, beginning anywhere: so
+            // its oldest one is on another shard each time, and every shard has its part of the takes.
+            since: Timestamp::from_millis(
+                i64::from(line.all - line.left) * shards
+                    + (i64::from(shard.number()) + begin(key)) % shards,
+            ),
             weight: line.weight,
         });
         Ok(ShardTally::new(best, keys.collect()))
@@ -134,6 +150,11 @@ impl Supply for Counted {
         };
         Ok(wants.iter().map(oldest).collect())
     }
+}
+
+/// Returns some number of a key's own.
+fn begin(key: &FairnessKey) -> i64 {
+    key.as_str().bytes().map(i64::from).sum()
 }
 
 /// What a run has shown.
