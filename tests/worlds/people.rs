@@ -284,12 +284,14 @@ impl Sim<'_> {
                 self.fate.lock().book.retried(*id, false);
             }
         }
-        if done.is_err() && matches!(action, Action::Cancel) {
+        // What failed on one shard may have been done on another before.
+        if done.is_err() && matches!(action, Action::Cancel | Action::Hold) {
+            let is_hold = matches!(action, Action::Hold);
             for id in ids {
-                self.fate
-                    .lock()
-                    .book
-                    .change(*id, |asked| asked.cancelled = true);
+                self.fate.lock().book.change(*id, |asked| {
+                    asked.held |= is_hold;
+                    asked.cancelled |= !is_hold;
+                });
             }
         }
         let touched: BTreeSet<ShardId> = ids.iter().map(|id| id.shard).collect();
