@@ -317,8 +317,12 @@ fn refuse(error: &clap::Error, around: &Surroundings) -> u8 {
         .split_whitespace()
         .collect();
     let mut said = Error::new(ErrorKind::Usage, what.join(" "));
-    for tip in paragraphs.filter_map(|paragraph| paragraph.trim().strip_prefix("tip: ")) {
-        said = said.hint(tip);
+    // Several tips stand in one paragraph, each perhaps on several lines.
+    for paragraph in paragraphs {
+        for tip in paragraph.split("tip: ").skip(1) {
+            let words: Vec<&str> = tip.split_whitespace().collect();
+            said = said.hint(words.join(" "));
+        }
     }
     said = said.hint("--help shows how it is used, with examples");
     Screen::of_process(crate::config::ColorChoice::Auto, around).error(&said);

@@ -47,6 +47,35 @@ fn refused(sandbox: &Sandbox, dir: &Path, args: &[&str], code: i32, said: &str) 
     ran
 }
 
+/// The library gives several tips in one paragraph.
+#[test]
+fn each_tip_is_a_hint_of_its_own() {
+    let sandbox = Sandbox::with_shards(1);
+    let dir = sandbox.store();
+    let ran = refused(
+        &sandbox,
+        &dir,
+        &["enqueue", "--limits", "x", "true"],
+        2,
+        "'--limits'",
+    );
+    let hints: Vec<&str> = ran
+        .err
+        .lines()
+        .filter_map(|line| line.strip_prefix("hint: "))
+        .collect();
+    assert!(
+        hints.contains(&"a similar argument exists: '--limit'"),
+        "{hints:?}"
+    );
+    assert!(
+        hints
+            .iter()
+            .all(|hint| !hint.contains("\\n") && !hint.contains("tip:")),
+        "{hints:?}"
+    );
+}
+
 #[test]
 fn values_that_cannot_be_meant_are_refused_by_name() {
     let sandbox = Sandbox::with_shards(1);
