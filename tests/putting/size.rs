@@ -100,6 +100,10 @@ fn a_passer_by_opens_its_steps_shard_and_folds_no_log_in() {
     let [a, b] = [0, 1].map(log);
     assert!(!a.exists() && !b.exists());
     let id = sandbox.enqueue(["true"]).remove(0);
-    let touched = [a, b].map(|log| log.exists());
-    assert_eq!(touched, [id.starts_with('a'), id.starts_with('b')], "{id}");
+    let there = || [&a, &b].map(|log| log.exists());
+    assert_eq!(there(), [id.starts_with('a'), id.starts_with('b')], "{id}");
+    // But for a long one, which whoever comes next would have to read.
+    let wide = format!("true {}", "x".repeat(100_000));
+    sandbox.enqueue_lines(&[], &vec![wide; 8]);
+    assert_eq!(there(), [false, false]);
 }

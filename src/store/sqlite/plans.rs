@@ -33,7 +33,8 @@ fn the_hot_statements_search_and_sort_nothing() {
             1,
         ),
         (
-            "DELETE FROM running WHERE id = ?1 AND runner = ?2 AND fence = ?3",
+            "SELECT attempt, since, claimed, wish, limits FROM running
+              WHERE id = ?1 AND runner = ?2 AND fence = ?3",
             1,
         ),
         (

@@ -111,6 +111,7 @@ struct Shared {
     arrived: Condvar,
     done: Mutex<WriterStats>,
     clock: Arc<dyn Clock>,
+    linger: Duration,
 }
 
 /// A handle on the writer's thread; dropping it lets the thread finish what is queued.
@@ -143,6 +144,7 @@ impl Writer {
             arrived: Condvar::new(),
             done: Mutex::default(),
             clock,
+            linger: LINGER,
         });
         let theirs = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
@@ -269,7 +271,9 @@ impl Shared {
         if queue.awaited == 0 && !queue.closed {
             queue = self
                 .arrived
-                .wait_timeout_while(queue, LINGER, |queue| queue.awaited == 0 && !queue.closed)
+                .wait_timeout_while(queue, self.linger, |queue| {
+                    queue.awaited == 0 && !queue.closed
+                })
                 .unwrap_or_else(PoisonError::into_inner)
                 .0;
         }
@@ -390,3 +394,7 @@ pub(super) fn set_durability(
 fn gone() -> Error {
     Error::new(ErrorKind::Internal, "the shard's writer has stopped")
 }
+
+#[cfg(test)]
+#[path = "writer_tests.rs"]
+mod tests;
