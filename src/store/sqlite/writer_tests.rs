@@ -43,6 +43,7 @@ fn what_nobody_waits_for_is_written_with_the_first_that_somebody_does() {
     });
     assert_eq!(awaited(&group), [false, false, true]);
     // Nothing of the last group is counted any more: the next one waits too.
+    assert_eq!(writer.shared.lock().awaited, 0);
     queue(&writer, false);
     let group = std::thread::scope(|scope| {
         let taking = scope.spawn(|| writer.shared.next_group());
