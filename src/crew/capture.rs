@@ -7,11 +7,12 @@
 //!
 //! **No step may write into another's output.** Before a step gets its descriptors, each takes a
 //! shared `flock`. Such a lock belongs to the open file, so that everything that inherits the
-//! descriptor keeps it, and it goes when the last copy is closed. After the step the worker asks
-//! for an exclusive lock through descriptors of its own: refused means that somebody may still
+//! descriptor keeps it, and it goes when the last copy is closed. Before the next step the worker
+//! asks for an exclusive lock through descriptors of its own: refused means that somebody may still
 //! write. Often that is only a process that another worker has just started: it has copies of
-//! our descriptors until it has become its program, and for a moment longer. So the pair of files
-//! is not given up but set aside, unread from then on, and used again when its locks are free.
+//! our descriptors until it has become its program, and for a moment longer; by the next step
+//! they are mostly gone. So the pair of files is not given up but set aside, unread from then on,
+//! and used again when its locks are free.
 //!
 //! One gap is left. A process that opens `/dev/stdout` anew holds a descriptor without the lock; if
 //! it also closes all those it inherited, of both streams, and leaves the step's process group,
@@ -101,7 +102,18 @@ pub struct Capture {
     /// What somebody still held when we last looked.
     aside: Option<Pair>,
     names: Names,
-    used: bool,
+    state: State,
+}
+
+/// What may be in a worker's two files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Nothing, and nobody can write to them.
+    Clean,
+    /// What a step writes.
+    Used,
+    /// What a step has written and what was taken out; somebody may have them open still.
+    Left,
 }
 
 impl Capture {
@@ -126,7 +138,7 @@ impl Capture {
             live,
             aside: None,
             names,
-            used: false,
+            state: State::Clean,
         })
     }
 
@@ -147,8 +159,7 @@ impl Capture {
     ///
     /// Unavailable: the files cannot be made anew.
     pub(super) fn ready(&mut self) -> Result<()> {
-        let renew = if self.used { self.renew() } else { Ok(()) };
-        renew.or_fail(ErrorKind::Unavailable, || {
+        self.clean().or_fail(ErrorKind::Unavailable, || {
             format!("cannot make {}", self.names.out.display())
         })
     }
@@ -160,8 +171,7 @@ impl Capture {
             file.lock_shared()?;
             Ok::<_, io::Error>(file)
         };
-        let renew = if self.used { self.renew() } else { Ok(()) };
-        renew
+        self.clean()
             .and_then(|()| Ok((open(&self.names.out)?, open(&self.names.err)?)))
             .or_fail(ErrorKind::Unavailable, || {
                 format!("cannot open {}", self.names.out.display())
@@ -176,11 +186,11 @@ impl Capture {
 
     /// Notes that a step may have written.
     pub(super) const fn mark_used(&mut self) {
-        self.used = true;
+        self.state = State::Used;
     }
 
-    /// Takes out what the step wrote to its output and to its error, and makes the files ready for
-    /// the next one. To be called when its main process has ended.
+    /// Takes out what the step wrote to its output and to its error. To be called when its main
+    /// process has ended.
     ///
     /// `left_some` says that something was left in the step's process group. Then a stream that
     /// has anything in it is kept as a file even if it is small, and what is written later is
@@ -211,7 +221,6 @@ impl Capture {
         fence: u32,
         left_some: bool,
     ) -> io::Result<(Captured, Captured)> {
-        let in_doubt = left_some || self.live.is_held()?;
         let mut taken = [Captured::Empty, Captured::Empty];
         for (stream, captured) in [Stream::Stdout, Stream::Stderr].into_iter().zip(&mut taken) {
             let (file, name) = match stream {
@@ -229,17 +238,23 @@ impl Capture {
                 remake(name, file)?;
             } else if size > 0 {
                 *captured = Captured::Inline(read(file, size)?);
-                if !in_doubt {
-                    file.set_len(0)?;
-                }
             }
         }
-        if in_doubt && !left_some {
-            self.set_aside()?;
-        }
-        self.used = false;
+        self.state = State::Left;
         let [out, err] = taken;
         Ok((out, err))
+    }
+
+    /// Has two files from now on that nothing is in and that nobody can write to.
+    fn clean(&mut self) -> io::Result<()> {
+        match self.state {
+            State::Clean => {}
+            State::Used => self.renew()?,
+            State::Left if self.live.is_held()? => self.set_aside()?,
+            State::Left => self.live.empty()?,
+        }
+        self.state = State::Clean;
+        Ok(())
     }
 
     /// Has another pair of files from now on: the one that was set aside before, if it is free.
@@ -247,8 +262,7 @@ impl Capture {
         if let Some(aside) = &mut self.aside
             && !aside.is_held()?
         {
-            aside.out.set_len(0)?;
-            aside.err.set_len(0)?;
+            aside.empty()?;
             self.names.exchange()?;
             std::mem::swap(&mut self.live, aside);
             return Ok(());
@@ -262,9 +276,7 @@ impl Capture {
     /// Leaves the files to whoever has them, and makes others.
     fn renew(&mut self) -> io::Result<()> {
         remake(&self.names.out, &mut self.live.out)?;
-        remake(&self.names.err, &mut self.live.err)?;
-        self.used = false;
-        Ok(())
+        remake(&self.names.err, &mut self.live.err)
     }
 }
 
@@ -279,6 +291,16 @@ impl Pair {
     /// Returns whether a step's descriptor of either file is open somewhere.
     fn is_held(&self) -> io::Result<bool> {
         Ok(is_held(&self.out)? || is_held(&self.err)?)
+    }
+
+    /// Takes everything out. Asking is cheaper than cutting, and mostly there is nothing.
+    fn empty(&self) -> io::Result<()> {
+        for file in [&self.out, &self.err] {
+            if file.metadata()?.len() > 0 {
+                file.set_len(0)?;
+            }
+        }
+        Ok(())
     }
 }
 

@@ -158,7 +158,7 @@ impl<'claim> Recipe<'claim> {
                 let arg0 = words.first().map_or(OsStr::new(""), OsString::as_os_str);
                 let arguments = words.iter().skip(1);
                 Ok(Self {
-                    program: resolve(arg0, &claim.cwd, claim.env.get("PATH"))?,
+                    program: resolve(arg0, &claim.cwd, || claim.env.get("PATH"))?,
                     arg0,
                     arguments: arguments.map(|word| Cow::Borrowed(&**word)).collect(),
                 })

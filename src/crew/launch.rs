@@ -52,9 +52,10 @@ pub struct Launcher {
     here: PhantomData<*const ()>,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 enum Way {
-    OwnDirectory,
+    /// With what every standard input is a copy of.
+    OwnDirectory(File),
     Library,
 }
 
@@ -63,11 +64,10 @@ impl Launcher {
     /// that of the process: `/`.
     pub fn of_this_thread() -> Self {
         let parted = unshare(CloneFlags::CLONE_FS).and_then(|()| chdir("/"));
-        Self::by(if parted.is_ok() {
-            Way::OwnDirectory
-        } else {
-            Way::Library
-        })
+        let nothing = parted
+            .map_err(io::Error::from)
+            .and_then(|()| File::open("/dev/null"));
+        Self::by(nothing.map_or(Way::Library, Way::OwnDirectory))
     }
 
     /// Returns one that asks nothing of its thread.
@@ -89,17 +89,16 @@ impl Launcher {
     /// Those of the system for the directory, the program or the lack of anything; `InvalidInput` for
     /// a NUL where there cannot be one.
     pub(super) fn launch(&self, plan: &Blueprint<'_>, out: File, err: File) -> io::Result<u32> {
-        match self.way {
-            Way::OwnDirectory => own_directory(plan, &out, &err),
+        match &self.way {
+            Way::OwnDirectory(nothing) => own_directory(plan, nothing, &out, &err),
             Way::Library => library(plan, out, err),
         }
     }
 }
 
-fn own_directory(plan: &Blueprint<'_>, out: &File, err: &File) -> io::Result<u32> {
-    let nothing = File::open("/dev/null")?;
+fn own_directory(plan: &Blueprint<'_>, nothing: &File, out: &File, err: &File) -> io::Result<u32> {
     let mut files = PosixSpawnFileActions::init()?;
-    for (number, file) in (0..).zip([&nothing, out, err]) {
+    for (number, file) in (0..).zip([nothing, out, err]) {
         files.add_dup2(file.as_raw_fd(), number)?;
     }
     let mut attributes = PosixSpawnAttr::init()?;

@@ -32,10 +32,10 @@ pub(super) struct Unresolved {
 ///
 /// In PATH an empty element is `cwd`, a relative one starts there; the first regular file that may
 /// be executed wins.
-pub(super) fn resolve(
+pub(super) fn resolve<'p>(
     word: &OsStr,
     cwd: &Path,
-    path: Option<&OsStr>,
+    path: impl FnOnce() -> Option<&'p OsStr>,
 ) -> Result<PathBuf, Unresolved> {
     if word.as_bytes().contains(&b'/') {
         return Ok(cwd.join(word));
@@ -46,7 +46,7 @@ pub(super) fn resolve(
             errno: Errno::ENOENT,
         });
     }
-    let path = path.unwrap_or(OsStr::new(DEFAULT_PATH));
+    let path = path().unwrap_or(OsStr::new(DEFAULT_PATH));
     let mut not_executable = None;
     for element in path.as_bytes().split(|byte| *byte == b':') {
         let folder = cwd.join(OsStr::from_bytes(element));
@@ -101,7 +101,7 @@ mod tests {
             ("a/x", "/work/a/x"),
             ("../x", "/work/../x"),
         ] {
-            let found = resolve(OsStr::new(word), Path::new("/work"), None).unwrap();
+            let found = resolve(OsStr::new(word), Path::new("/work"), || None).unwrap();
             assert_eq!(found, Path::new(path));
         }
     }
@@ -114,7 +114,7 @@ mod tests {
         file(&root.join("first/tool"), 0o755);
         file(&root.join("second/tool"), 0o755);
         file(&root.join("tool"), 0o755);
-        let find = |path: &str| resolve(OsStr::new("tool"), root, Some(OsStr::new(path)));
+        let find = |path: &str| resolve(OsStr::new("tool"), root, || Some(OsStr::new(path)));
         let absolute = format!("/nowhere:{}", root.join("second").display());
         assert_eq!(find(&absolute), Ok(root.join("second/tool")));
         assert_eq!(find("folder:first:second"), Ok(root.join("first/tool")));
@@ -125,12 +125,12 @@ mod tests {
 
     #[test]
     fn without_a_path_the_usual_places_are_searched() {
-        let found = resolve(OsStr::new("sh"), Path::new("/"), None).unwrap();
+        let found = resolve(OsStr::new("sh"), Path::new("/"), || None).unwrap();
         assert!(found.is_absolute() && found.ends_with("sh"));
-        let missing = resolve(OsStr::new("no such tool"), Path::new("/"), None).unwrap_err();
+        let missing = resolve(OsStr::new("no such tool"), Path::new("/"), || None).unwrap_err();
         assert!(missing.reason.contains("no such tool"), "{missing:?}");
         assert!(missing.reason.contains(DEFAULT_PATH), "{missing:?}");
-        assert!(resolve(OsStr::new(""), Path::new("/"), None).is_err());
+        assert!(resolve(OsStr::new(""), Path::new("/"), || None).is_err());
     }
 
     #[test]
@@ -139,7 +139,7 @@ mod tests {
         let root = dir.path();
         file(&root.join("a/tool"), 0o644);
         file(&root.join("b/tool"), 0o755);
-        let find = |path: &str| resolve(OsStr::new("tool"), root, Some(OsStr::new(path)));
+        let find = |path: &str| resolve(OsStr::new("tool"), root, || Some(OsStr::new(path)));
         assert_eq!(find("a:b"), Ok(root.join("b/tool")));
         let refused = find("a").unwrap_err();
         assert_eq!(refused.errno, Errno::EACCES);

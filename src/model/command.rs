@@ -1,7 +1,9 @@
 //! What is run, and with which variables.
 
-use std::ffi::{CStr, OsStr, OsString};
+use std::ffi::{CStr, CString, OsStr, OsString};
+use std::fmt;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::sync::OnceLock;
 
 /// What is run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,8 +18,34 @@ pub enum Command {
 ///
 /// Held as the kernel takes them, `NAME=VALUE` followed by NUL, because a store keeps many and
 /// compares them whole.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Environment(Vec<u8>);
+#[derive(Clone, Default)]
+pub struct Environment {
+    bytes: Vec<u8>,
+    /// The same, taken apart: thousands of processes are started with one environment.
+    entries: OnceLock<Box<[Entry]>>,
+}
+
+#[derive(Clone, Debug)]
+struct Entry {
+    /// `NAME=VALUE`.
+    whole: CString,
+    /// The length of the name.
+    name: usize,
+}
+
+impl fmt::Debug for Environment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Environment").field(&self.bytes).finish()
+    }
+}
+
+impl PartialEq for Environment {
+    fn eq(&self, other: &Self) -> bool {
+        self.bytes == other.bytes
+    }
+}
+
+impl Eq for Environment {}
 
 impl Environment {
     /// Collects variables; of two with one name the later wins. Names that no process could be
@@ -41,39 +69,48 @@ impl Environment {
             bytes.extend_from_slice(value.as_bytes());
             bytes.push(0);
         }
-        Self(bytes)
+        Self::from_bytes(bytes)
     }
 
     /// Takes what [`Self::as_bytes`] gave.
     pub const fn from_bytes(bytes: Vec<u8>) -> Self {
-        Self(bytes)
+        Self {
+            bytes,
+            entries: OnceLock::new(),
+        }
     }
 
     /// Returns the variables as `NAME=VALUE` strings, each ended by NUL.
     pub fn as_bytes(&self) -> &[u8] {
-        &self.0
+        &self.bytes
     }
 
     /// Returns names and values in the order of the names.
     pub fn pairs(&self) -> impl Iterator<Item = (&OsStr, &OsStr)> {
-        self.0.split(|byte| *byte == 0).filter_map(|entry| {
-            let split = entry.iter().position(|byte| *byte == b'=')?;
-            Some((
-                OsStr::from_bytes(&entry[..split]),
-                OsStr::from_bytes(&entry[split + 1..]),
-            ))
+        self.apart().iter().map(|entry| {
+            let bytes = entry.whole.as_bytes();
+            (entry.name(), OsStr::from_bytes(&bytes[entry.name + 1..]))
         })
     }
 
     /// Returns the names in their order, each with its `NAME=VALUE` as the kernel takes it.
     pub fn entries(&self) -> impl Iterator<Item = (&OsStr, &CStr)> {
-        self.0
-            .split_inclusive(|byte| *byte == 0)
-            .filter_map(|entry| {
-                let split = entry.iter().position(|byte| *byte == b'=')?;
-                let entry = CStr::from_bytes_with_nul(entry).ok()?;
-                Some((OsStr::from_bytes(&entry.to_bytes()[..split]), entry))
-            })
+        self.apart()
+            .iter()
+            .map(|entry| (entry.name(), entry.whole.as_c_str()))
+    }
+
+    fn apart(&self) -> &[Entry] {
+        self.entries.get_or_init(|| {
+            self.bytes
+                .split(|byte| *byte == 0)
+                .filter_map(|entry| {
+                    let name = entry.iter().position(|byte| *byte == b'=')?;
+                    let whole = CString::new(entry).ok()?;
+                    Some(Entry { whole, name })
+                })
+                .collect()
+        })
     }
 
     /// Returns one variable's value.
@@ -81,6 +118,12 @@ impl Environment {
         self.pairs()
             .find(|(other, _)| *other == name)
             .map(|(_, value)| value)
+    }
+}
+
+impl Entry {
+    fn name(&self) -> &OsStr {
+        OsStr::from_bytes(&self.whole.as_bytes()[..self.name])
     }
 }
 

@@ -31,6 +31,8 @@ fn little_is_kept_inline_each_stream_for_itself_and_never_twice() {
         ran.captured,
         (Captured::Inline(b"d".to_vec()), Captured::Empty)
     );
+    let ran = bench.run(sh("true"));
+    assert_eq!(ran.captured, (Captured::Empty, Captured::Empty));
     let live = fs::metadata(bench.live(Stream::Stdout)).unwrap();
     assert_eq!((live.len(), live.mode() & 0o777), (0, 0o600));
 }
