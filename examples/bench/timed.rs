@@ -71,7 +71,7 @@ impl Stage {
             ),
             Self::Claim => (
                 "claim",
-                "worker: wait for the shard's writer and its commit",
+                "worker: until the commit, its own or that of the shard's thread",
             ),
             Self::Enter => ("enter", "worker: tell of the claim, enter the roster"),
             Self::Spawn => ("spawn", "worker: start the process"),
@@ -249,14 +249,28 @@ impl Claims for Timed {
 
 impl Settle for Timed {
     fn settle(&self, shard: ShardId, settlements: Arc<[Settlement]>, after: AfterSettle) {
+        self.store.settle(shard, settlements, self.settled(after));
+    }
+
+    fn settle_later(&self, shard: ShardId, settlements: Arc<[Settlement]>, after: AfterSettle) {
+        self.store
+            .settle_later(shard, settlements, self.settled(after));
+    }
+
+    fn hurry(&self, shard: ShardId) {
+        self.store.hurry(shard);
+    }
+}
+
+impl Timed {
+    fn settled(&self, after: AfterSettle) -> AfterSettle {
         self.stages.lap(Stage::Report);
         let stages = Arc::clone(&self.stages);
         let began = stages.clock.monotonic();
-        let after = move |settled| {
+        Box::new(move |settled| {
             stages.add(Stage::Settle, stages.clock.monotonic() - began);
             after(settled);
-        };
-        self.store.settle(shard, settlements, Box::new(after));
+        })
     }
 }
 

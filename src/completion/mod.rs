@@ -14,7 +14,7 @@ use crate::ambient::{Clock, SharedDice};
 use crate::error::Result;
 use crate::event::{Event, Sink};
 use crate::model::{Finished, Policy, Recorded, Settled, Settlement, ShardId, StepId};
-use crate::store::Settle;
+use crate::store::{AfterSettle, Settle};
 
 /// Between the tries to write a settlement: the first, and the most.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -108,6 +108,21 @@ impl Completer {
 
     /// Takes over a try that is over, of a step that is treated by this policy. Returns at once.
     pub fn accept(&self, finished: Finished, policy: &Policy) {
+        let (shard, settlements) = self.judge(finished, policy);
+        self.write(shard, settlements, FIRST_PAUSE);
+    }
+
+    /// As [`Self::accept`], by one who claims on the same shard at once or calls [`Self::hurry`]: the
+    /// outcome may wait until then.
+    pub fn accept_later(&self, finished: Finished, policy: &Policy) {
+        let (shard, settlements) = self.judge(finished, policy);
+        let told = Arc::clone(&settlements);
+        if let Some(after) = self.after(shard, told, FIRST_PAUSE) {
+            self.settle.settle_later(shard, settlements, after);
+        }
+    }
+
+    fn judge(&self, finished: Finished, policy: &Policy) -> (ShardId, Arc<[Settlement]>) {
         let chance = if policy.retries > 0 {
             self.dice.unit()
         } else {
@@ -119,11 +134,12 @@ impl Completer {
         let verdict = verdict::verdict(ending, policy, *attempt, self.clock.now(), chance);
         let shard = finished.id.shard;
         self.lock().open.insert((finished.id, finished.fence));
-        self.write(
-            shard,
-            Arc::new([Settlement { finished, verdict }]),
-            FIRST_PAUSE,
-        );
+        (shard, Arc::new([Settlement { finished, verdict }]))
+    }
+
+    /// Has the outcomes written now that wait for the next write to this shard.
+    pub fn hurry(&self, shard: ShardId) {
+        self.settle.hurry(shard);
     }
 
     /// Returns how many outcomes are not recorded yet.
@@ -162,13 +178,23 @@ impl Completer {
     }
 
     fn write(&self, shard: ShardId, settlements: Arc<[Settlement]>, pause: Duration) {
-        let Some(me) = self.me.upgrade() else { return };
         let told = Arc::clone(&settlements);
-        self.settle.settle(
-            shard,
-            settlements,
-            Box::new(move |outcome| me.written(shard, told, pause, outcome)),
-        );
+        if let Some(after) = self.after(shard, told, pause) {
+            self.settle.settle(shard, settlements, after);
+        }
+    }
+
+    /// Returns what is done once they are written, or could not be. `None` if nobody is left to do it.
+    fn after(
+        &self,
+        shard: ShardId,
+        settlements: Arc<[Settlement]>,
+        pause: Duration,
+    ) -> Option<AfterSettle> {
+        let me = self.me.upgrade()?;
+        Some(Box::new(move |outcome| {
+            me.written(shard, settlements, pause, outcome);
+        }))
     }
 
     fn written(
@@ -191,8 +217,9 @@ impl Completer {
                     }
                     state.open.len()
                 };
-                self.changed.notify_all();
+                // Those who wait, wait for the last one.
                 if open == 0 {
+                    self.changed.notify_all();
                     (self.calls.on_quiet)();
                 }
             }

@@ -59,8 +59,12 @@ pub trait Foreman: Send + Sync {
     /// there now will fail too.
     fn cannot_claim(&self, id: StepId, error: &crate::error::Error);
 
-    /// A try is over, of a step that is treated by this policy.
+    /// A try is over, of a step that is treated by this policy. Its outcome may wait for the worker's
+    /// next claim.
     fn finished(&self, finished: Finished, policy: &Policy);
+
+    /// There may be no next claim on this shard: no outcome shall wait for it.
+    fn hurry(&self, shard: ShardId);
 
     /// A worker has nothing to do any more, or has left.
     fn idle(&self);

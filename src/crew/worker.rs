@@ -10,7 +10,7 @@ use super::executor::{Outcome, Ran, Seat};
 use super::hand::Hint;
 use crate::cache::Waited;
 use crate::event::Event;
-use crate::model::{Claim, Ending};
+use crate::model::{Claim, Ending, ShardId};
 
 /// Between the tries to start a step for which there were not enough processes, descriptors or
 /// memory: the first, and the most.
@@ -21,16 +21,27 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 pub(super) fn work(shared: &Arc<Shared>, worker: u32) {
     let leave = Leave(shared);
     let mut seat = shared.parts.executor.seat(worker);
-    while let Waited::Work(shard) = shared.parts.cache.wait_for_work() {
+    let mut owed = Owed::nothing(shared);
+    loop {
+        if shared.parts.cache.peek_shard().is_none() {
+            owed.pay();
+        }
+        let Waited::Work(shard) = shared.parts.cache.wait_for_work() else {
+            break;
+        };
         // The permit comes before the take: a hint taken by a worker that then waits is a hint that
         // no free worker can run.
-        let Some(permit) = shared.gate.acquire() else {
+        let permit = shared.gate.try_acquire().or_else(|| {
+            owed.pay();
+            shared.gate.acquire()
+        });
+        let Some(permit) = permit else {
             break;
         };
         let Some(hint) = Hint::reach(shared, shard) else {
             continue;
         };
-        let stays = handle(shared, worker, &mut seat, hint);
+        let stays = handle(shared, worker, &mut seat, hint, &mut owed);
         drop(permit);
         shared.rest();
         if !stays {
@@ -38,6 +49,42 @@ pub(super) fn work(shared: &Arc<Shared>, worker: u32) {
         }
     }
     drop(leave);
+}
+
+/// The outcome of a worker's last step, as long as it may wait for the worker's next claim.
+struct Owed<'s> {
+    shared: &'s Shared,
+    shard: Option<ShardId>,
+}
+
+impl<'s> Owed<'s> {
+    const fn nothing(shared: &'s Shared) -> Self {
+        Self {
+            shared,
+            shard: None,
+        }
+    }
+
+    /// Takes note of an outcome that was handed over.
+    fn add(&mut self, shard: ShardId) {
+        if self.shard != Some(shard) {
+            self.pay();
+        }
+        self.shard = Some(shard);
+    }
+
+    /// Lets nothing wait any longer.
+    fn pay(&mut self) {
+        if let Some(shard) = self.shard.take() {
+            self.shared.parts.foreman.hurry(shard);
+        }
+    }
+}
+
+impl Drop for Owed<'_> {
+    fn drop(&mut self) {
+        self.pay();
+    }
 }
 
 /// Signs a worker off, however it leaves.
@@ -56,7 +103,13 @@ impl Drop for Leave<'_> {
 
 /// Claims a taken hint, and runs the step if it is ours. Returns whether the worker stays: one that
 /// waits in vain for processes gives way to those that have some.
-fn handle(shared: &Arc<Shared>, worker: u32, seat: &mut Box<dyn Seat>, hint: Hint) -> bool {
+fn handle(
+    shared: &Arc<Shared>,
+    worker: u32,
+    seat: &mut Box<dyn Seat>,
+    hint: Hint,
+    owed: &mut Owed<'_>,
+) -> bool {
     let decided = hint.ask();
     let Some(claim) = hint.hear(worker, decided) else {
         return true;
@@ -64,7 +117,7 @@ fn handle(shared: &Arc<Shared>, worker: u32, seat: &mut Box<dyn Seat>, hint: Hin
     let parts = &shared.parts;
     let mut stays = true;
     let outcome = catch_unwind(AssertUnwindSafe(|| {
-        run(shared, worker, seat.as_mut(), &claim, &mut stays)
+        run(shared, worker, seat.as_mut(), &claim, owed, &mut stays)
     }));
     let outcome = outcome.unwrap_or_else(|_| {
         shared.counts.panics.fetch_add(1, Ordering::Relaxed);
@@ -77,6 +130,7 @@ fn handle(shared: &Arc<Shared>, worker: u32, seat: &mut Box<dyn Seat>, hint: Hin
         shared.unstarted(Ending::Unstarted { reason })
     });
     shared.over(worker, &claim, outcome);
+    owed.add(claim.id.shard);
     stays
 }
 
@@ -88,6 +142,7 @@ fn run(
     worker: u32,
     seat: &mut dyn Seat,
     claim: &Claim,
+    owed: &mut Owed<'_>,
     stays: &mut bool,
 ) -> Outcome {
     let parts = &shared.parts;
@@ -97,11 +152,16 @@ fn run(
         if let Some(outcome) = shared.barred(worker) {
             return outcome;
         }
-        let ran = seat.run(claim, &mut |process| shared.started(worker, &process));
+        // What the claim did not take along is written while the process runs.
+        let ran = seat.run(claim, &mut |process| {
+            shared.started(worker, &process);
+            owed.pay();
+        });
         let reason = match ran {
             Ran::Ended(outcome) => return outcome,
             Ran::NotNow(reason) => reason,
         };
+        owed.pay();
         if pause == FIRST_PAUSE {
             let event = Event::StartDelayed {
                 id: claim.id,

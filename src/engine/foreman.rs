@@ -237,7 +237,13 @@ impl Foreman for Boss {
                 .note(ran);
         }
         if let Some(completer) = self.completer.get().and_then(Weak::upgrade) {
-            completer.accept(finished, policy);
+            completer.accept_later(finished, policy);
+        }
+    }
+
+    fn hurry(&self, shard: ShardId) {
+        if let Some(completer) = self.completer.get().and_then(Weak::upgrade) {
+            completer.hurry(shard);
         }
     }
 

@@ -286,6 +286,21 @@ pub trait Settle: Send + Sync {
     /// this try. What follows from an end on the same shard happens in the same transaction, as of
     /// the instant at which the try ended.
     fn settle(&self, shard: ShardId, settlements: std::sync::Arc<[Settlement]>, after: AfterSettle);
+
+    /// As [`Self::settle`], but it may wait for the next write to that shard, whose transaction it then
+    /// shares. For callers who write there at once, or call [`Self::hurry`] if they do not.
+    fn settle_later(
+        &self,
+        shard: ShardId,
+        settlements: std::sync::Arc<[Settlement]>,
+        after: AfterSettle,
+    ) {
+        self.settle(shard, settlements, after);
+    }
+
+    /// Has everything written that was left for later on that shard; perhaps by the caller, who then
+    /// also calls what is to be called afterwards.
+    fn hurry(&self, _shard: ShardId) {}
 }
 
 /// Answers people's questions. Never takes a write lock.

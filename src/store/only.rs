@@ -132,8 +132,24 @@ impl Release for Only {
 
 impl Settle for Only {
     fn settle(&self, shard: ShardId, settlements: Arc<[Settlement]>, after: AfterSettle) {
+        self.store.settle(shard, settlements, self.chosen(after));
+    }
+
+    fn settle_later(&self, shard: ShardId, settlements: Arc<[Settlement]>, after: AfterSettle) {
+        self.store
+            .settle_later(shard, settlements, self.chosen(after));
+    }
+
+    fn hurry(&self, shard: ShardId) {
+        self.store.hurry(shard);
+    }
+}
+
+impl Only {
+    /// Keeps quiet about what became due and is not ours to run.
+    fn chosen(&self, after: AfterSettle) -> AfterSettle {
         let chosen = Arc::clone(&self.chosen);
-        let after = move |settled: Result<Vec<Settled>>| {
+        Box::new(move |settled: Result<Vec<Settled>>| {
             after(settled.map(|mut settled| {
                 for one in &mut settled {
                     if let Settled::Recorded(recorded) = one {
@@ -142,8 +158,7 @@ impl Settle for Only {
                 }
                 settled
             }));
-        };
-        self.store.settle(shard, settlements, Box::new(after));
+        })
     }
 }
 

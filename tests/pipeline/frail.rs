@@ -54,12 +54,17 @@ pub(crate) struct News {
     pub(crate) grants: AtomicUsize,
 }
 
-/// A store in memory whose shard 0 fails on demand.
+/// Outcomes that wait for the next claim on their shard.
+type Late = Vec<(ShardId, Arc<[Settlement]>, AfterSettle)>;
+
+/// A store in memory whose shard 0 fails on demand, and that is as slow to record outcomes as a store
+/// may be.
 #[derive(Clone)]
 pub(crate) struct Frail {
     pub(crate) store: Arc<MemoryStore>,
     pub(crate) faults: Arc<Faults>,
     pub(crate) news: Arc<News>,
+    late: Arc<Mutex<Late>>,
 }
 
 impl Frail {
@@ -68,6 +73,7 @@ impl Frail {
             store: Arc::new(store),
             faults: Arc::default(),
             news: Arc::default(),
+            late: Arc::default(),
         }
     }
 
@@ -137,6 +143,7 @@ impl Claims for Frail {
         lease: Lease,
         now: Timestamp,
     ) -> Result<Vec<Option<Claim>>> {
+        self.hurry(shard);
         self.strike(shard, &self.faults.claim)?;
         let claims = self.store.claim(shard, candidates, lease, now)?;
         self.strike(shard, &self.faults.claim_unheard)?;
@@ -192,6 +199,22 @@ impl Settle for Frail {
         match self.strike(shard, &self.faults.settle) {
             Ok(()) => self.store.settle(shard, settlements, after),
             Err(error) => after(Err(error)),
+        }
+    }
+
+    fn settle_later(&self, shard: ShardId, settlements: Arc<[Settlement]>, after: AfterSettle) {
+        self.late.lock().unwrap().push((shard, settlements, after));
+    }
+
+    fn hurry(&self, shard: ShardId) {
+        let due: Late = {
+            let mut late = self.late.lock().unwrap();
+            let (due, rest) = late.drain(..).partition(|(at, ..)| *at == shard);
+            *late = rest;
+            due
+        };
+        for (shard, settlements, after) in due {
+            self.settle(shard, settlements, after);
         }
     }
 }

@@ -159,6 +159,24 @@ fn a_step_that_was_granted_unheard_is_put_back_by_its_runner_and_run() {
     }
 }
 
+/// What waits for the worker's next claim is not kept back by a step that is none of that shard.
+#[test]
+fn an_outcome_is_recorded_while_its_worker_runs_a_step_of_another_shard() {
+    let mut works = Works::without_heartbeat(2);
+    let first = works.put_at("true", 1, Band::new(1).unwrap())[0];
+    let next = works.put("hang", 1)[0];
+    assert_ne!(first.shard, next.shard);
+    works.start(1);
+    works.heard.wait_for(
+        "the first outcome",
+        |event| matches!(event, Event::Settled { id, .. } if *id == first),
+    );
+    works.notes.hanging.wait_for(|count| *count == 1);
+    works.engine().drain();
+    works.engine().end_steps(Force::Ask);
+    works.stop();
+}
+
 /// The write is repeated, the work is not.
 #[test]
 fn an_outcome_that_cannot_be_recorded_is_kept_and_written_again() {

@@ -9,10 +9,10 @@ use std::path::PathBuf;
 use rusqlite::{Connection, OptionalExtension as _};
 
 use super::SqliteStore;
+use super::desk::Durability;
 use super::links;
 use super::row;
 use super::tx::{Counter, Tx};
-use super::writer::Durability;
 use crate::error::Result;
 use crate::model::{LocalId, ShardId};
 use crate::store::{Cleaned, Retention};

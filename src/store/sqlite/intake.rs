@@ -11,10 +11,10 @@ use siphasher::sip::SipHasher13;
 use super::SqliteStore;
 use super::batch;
 use super::clean;
+use super::desk::{Durability, set_durability};
 use super::shard::Shard;
 use super::stand::{self, Carried};
 use super::tx::Tx;
-use super::writer::{Durability, set_durability};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{
     Command, Due, Environment, FairnessKey, LocalId, NewStep, Policy, ShardId, StepId, Timestamp,

@@ -1,12 +1,12 @@
 //! Granting steps to runners, and taking them back from dead ones.
 
 use super::SqliteStore;
+use super::desk::Durability;
 use super::links;
 use super::row::{self, EnvCache, SELECT_STEP, StepRow};
 use super::settle::{Try, end_running, keep_output, record_try};
 use super::stand::{self, Carried};
 use super::tx::Tx;
-use super::writer::Durability;
 use crate::error::Result;
 use crate::model::{
     Candidate, Claim, Ending, Found, LocalId, LostRun, OnLost, RunnerId, ShardId, StepId,

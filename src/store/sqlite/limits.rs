@@ -8,12 +8,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use rusqlite::{Connection, OptionalExtension as _};
 
 use super::SqliteStore;
+use super::desk::Durability;
 use super::grants::{self, Seeker};
 use super::pauses;
 use super::read;
 use super::row;
 use super::shard::Shard;
-use super::writer::Durability;
 use crate::error::Result;
 use crate::model::{Band, FairnessKey, LimitName, ShardId, StepId, StepState, Weight};
 use crate::store::LimitView;

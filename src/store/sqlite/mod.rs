@@ -10,6 +10,7 @@ mod check;
 mod checkpoint;
 mod clean;
 mod conn;
+mod desk;
 mod edit;
 mod granting;
 mod grants;
@@ -54,9 +55,10 @@ use crate::model::{Released, ShardId, Timestamp};
 
 pub use backup::Copied;
 pub use check::{Finding, Look, Severity};
+pub use desk::Durability;
 pub use layout::{NewStore, decisions_dir, events_dir, looseness, output_dir, runners_dir};
 pub use pool::PoolStats;
-pub use writer::{Durability, WriterStats};
+pub use writer::WriterStats;
 
 /// How a process uses a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,11 +8,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use rusqlite::Connection;
 
 use super::SqliteStore;
+use super::desk::Durability;
 use super::links::{Answer, add_child, answer, ended, exists, tell};
 use super::row;
 use super::shard::Shard;
 use super::tx::Tx;
-use super::writer::Durability;
 use crate::error::Result;
 use crate::model::{LocalId, Released, ShardId, StepId, StepState, Timestamp};
 

@@ -3,9 +3,9 @@
 use rusqlite::Connection;
 
 use super::SqliteStore;
+use super::desk::Durability;
 use super::row;
 use super::tx::Tx;
-use super::writer::Durability;
 use crate::error::Result;
 use crate::model::{Band, FairnessKey, Timestamp};
 use crate::store::{Pause, Paused};

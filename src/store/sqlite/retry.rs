@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::SqliteStore;
+use super::desk::Durability;
 use super::intake::policy_text;
 use super::links;
 use super::read;
@@ -11,7 +12,6 @@ use super::row::{self, SELECT_STEP, StepRow};
 use super::stand::{self, Carried};
 use super::steer::{PORTION, missing, reopen};
 use super::tx::Tx;
-use super::writer::Durability;
 use crate::error::Result;
 use crate::model::{LocalId, Need, ShardId, StepId, StepState, Timestamp};
 use crate::store::Steered;

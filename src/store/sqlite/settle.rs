@@ -27,6 +27,24 @@ impl Settle for SqliteStore {
             Err(error) => after(Err(error)),
         }
     }
+
+    fn settle_later(&self, shard: ShardId, settlements: Arc<[Settlement]>, after: AfterSettle) {
+        match self.shard(shard) {
+            Ok(shard) => shard.leave(
+                self.durability,
+                move |tx| settlements.iter().map(|one| settle(tx, one)).collect(),
+                after,
+            ),
+            Err(error) => after(Err(error)),
+        }
+    }
+
+    fn hurry(&self, shard: ShardId) {
+        // Where there is no such shard, nothing was left there.
+        if let Ok(shard) = self.shard(shard) {
+            shard.hurry();
+        }
+    }
 }
 
 /// A row of `running` that was taken out.

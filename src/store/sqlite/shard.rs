@@ -7,11 +7,12 @@ use rusqlite::Connection;
 
 use super::checkpoint::Checkpointer;
 use super::conn::{self, Use};
+use super::desk::{self, Durability};
 use super::layout::{Manifest, shard_path};
 use super::pool::{PoolStats, ReadPool};
 use super::row::EnvCache;
 use super::tx::Tx;
-use super::writer::{self, Durability, Writer, WriterStats};
+use super::writer::{Writer, WriterStats};
 use crate::ambient::Clock;
 use crate::error::Result;
 use crate::model::ShardId;
@@ -161,6 +162,31 @@ impl Shard {
         }
     }
 
+    /// As [`Self::submit`], by one who writes to this shard again at once or calls [`Self::hurry`].
+    pub(super) fn leave<T, F, D>(&self, durability: Durability, work: F, done: D)
+    where
+        T: Send + 'static,
+        F: FnMut(&Tx<'_>) -> rusqlite::Result<T> + Send + 'static,
+        D: FnOnce(Result<T>) + Send + 'static,
+    {
+        if let Writing::Thread(slot, _) = &self.writing
+            && let Some(writer) = slot.get()
+        {
+            writer.leave(durability, work, done);
+        } else {
+            self.submit(durability, work, done);
+        }
+    }
+
+    /// Has all written now that was left for later.
+    pub(super) fn hurry(&self) {
+        if let Writing::Thread(slot, _) = &self.writing
+            && let Some(writer) = slot.get()
+        {
+            writer.hurry();
+        }
+    }
+
     /// Returns a connection for a transaction in the caller's own hands, such as one that spans
     /// shards. In a process that visits, the one that it has, if it is free.
     pub(super) fn take_connection(&self) -> Result<Connection> {
@@ -245,7 +271,7 @@ fn transact<T>(
     durability: Durability,
     work: impl FnOnce(&Tx<'_>) -> rusqlite::Result<T>,
 ) -> rusqlite::Result<T> {
-    writer::set_durability(connection, level, durability)?;
+    desk::set_durability(connection, level, durability)?;
     let tx = Tx::begin(connection, shard)?;
     match work(&tx) {
         Ok(value) => tx.commit().map(|()| value),

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use rusqlite::OptionalExtension as _;
 
 use super::SqliteStore;
+use super::desk::Durability;
 use super::edit;
 use super::limits;
 use super::links::{self, End};
@@ -14,7 +15,6 @@ use super::retry;
 use super::row;
 use super::stand;
 use super::tx::{Counter, Tx};
-use super::writer::Durability;
 use crate::error::Result;
 use crate::model::{Ending, LimitName, LocalId, ShardId, StepId, StepState, Timestamp};
 use crate::store::{Action, Cleaned, Pause, Retention, Steer, Steered};

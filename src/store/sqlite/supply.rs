@@ -4,13 +4,13 @@
 use rusqlite::{CachedStatement, Connection, OptionalExtension as _, Row};
 
 use super::SqliteStore;
+use super::desk::Durability;
 use super::links;
 use super::pauses;
 use super::row;
 use super::shard;
 use super::stand::{self, Carried};
 use super::tx::{Counter, Tx};
-use super::writer::Durability;
 use crate::error::Result;
 use crate::model::{Band, Ending, LocalId, ShardId, Timestamp, Weight};
 use crate::store::{Supply, Want};

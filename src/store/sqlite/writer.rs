@@ -1,19 +1,23 @@
-//! The one writer of a shard in this process.
+//! The one connection of this process that writes to a shard, and who uses it when.
 //!
 //! Writes queue here and are grouped: what arrives while a transaction commits forms the next one.
 //! A lone write waits for nobody. Threads that fight for SQLite's lock instead were seen to wait for
 //! seconds, and a transaction a write costs twice the time and seven times at full durability.
 //!
+//! Whoever waits for a write does it himself, with all that has queued, if nobody writes just then:
+//! waking a thread of its own for it, and being woken by it, costs half as much as the write. That
+//! thread is for what nobody waits for, and for times of many writers: they queue for processors
+//! too, and then the groups that form while it waits for its turn are what saves most.
+//!
 //! A group is one transaction. If any member fails, the group is rolled back and its members are
 //! done one by one, so that a bad one sinks nobody; in the usual case this costs nothing, where a
 //! savepoint for each member would cost every one of them.
 
-use std::cell::Cell;
 use std::collections::VecDeque;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::mpsc;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -21,20 +25,11 @@ use rusqlite::Connection;
 use serde::Serialize;
 
 use super::checkpoint::Checkpointer;
-use super::conn;
+use super::desk::{self, Desk, Durability, Haste, Job, Queued, Tried};
 use super::tx::Tx;
 use crate::ambient::Clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{Durations, ShardId};
-
-/// Whether a write must survive a power cut before it is acknowledged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Durability {
-    /// It survives any crash of processes.
-    Normal,
-    /// It survives a power cut.
-    Full,
-}
 
 /// What a shard's writer has done and is doing.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -58,12 +53,6 @@ const GROUP: usize = 1024;
 /// an outcome and asks for its next step a few microseconds later; in one transaction both cost
 /// little more than either, and in two the second waits for the first.
 const LINGER: Duration = Duration::from_micros(150);
-
-/// One write, to be run inside a transaction; run a second time if its group has to be undone.
-trait Job: Send {
-    fn run(&mut self, tx: &Tx<'_>) -> rusqlite::Result<()>;
-    fn finish(self: Box<Self>, outcome: Result<()>);
-}
 
 struct Write<T, F, D> {
     work: F,
@@ -89,28 +78,40 @@ where
     }
 }
 
-struct Queued {
-    job: Box<dyn Job>,
-    durability: Durability,
-    /// Whether a thread stands still until it is done.
-    awaited: bool,
-}
-
 #[derive(Default)]
 struct Queue {
     waiting: VecDeque<Queued>,
     /// How many of those that wait are awaited.
     awaited: usize,
+    /// How many of those that wait may wait on.
+    later: usize,
+    /// For how many groups more the thread writes what is awaited.
+    crowded: u8,
     closed: bool,
 }
 
+/// What whoever has queued a write does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    /// Nothing: somebody will come to it.
+    Leave,
+    /// Wake the writer's thread.
+    Wake,
+    /// Write, if nobody does.
+    Lead,
+}
+
+/// After a group that several threads waited for, so many are written by the writer's thread.
+const CROWDED: u8 = 16;
+
 struct Shared {
     shard: ShardId,
-    path: PathBuf,
     queue: Mutex<Queue>,
     arrived: Condvar,
+    /// Never locked for while the queue is.
+    desk: Mutex<Desk>,
+    checkpointer: Arc<Checkpointer>,
     done: Mutex<WriterStats>,
-    clock: Arc<dyn Clock>,
     linger: Duration,
 }
 
@@ -139,17 +140,17 @@ impl Writer {
     ) -> Result<Self> {
         let shared = Arc::new(Shared {
             shard,
-            path,
             queue: Mutex::default(),
             arrived: Condvar::new(),
+            desk: Mutex::new(Desk::new(connection, shard, path, clock)),
+            checkpointer,
             done: Mutex::default(),
-            clock,
             linger: LINGER,
         });
         let theirs = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
             .name(format!("writer-{shard}"))
-            .spawn(move || serve(&theirs, &connection, &checkpointer))
+            .spawn(move || serve(&theirs))
             .map_err(|error| {
                 Error::new(ErrorKind::Unavailable, "cannot start a writer").caused_by(&error)
             })?;
@@ -159,18 +160,52 @@ impl Writer {
         })
     }
 
-    /// Queues a write that nobody stands and waits for. `done` is called with its outcome, by the
-    /// writer's thread.
+    /// Queues a write that nobody stands and waits for. `done` is called with its outcome, by whatever
+    /// thread wrote it.
     pub(super) fn submit<T, F, D>(&self, durability: Durability, work: F, done: D)
     where
         T: Send + 'static,
         F: FnMut(&Tx<'_>) -> rusqlite::Result<T> + Send + 'static,
         D: FnOnce(Result<T>) + Send + 'static,
     {
-        self.queue(durability, false, work, done);
+        let next = self.queue(durability, Haste::Soon, work, done);
+        self.shared.go_on(next);
     }
 
-    fn queue<T, F, D>(&self, durability: Durability, awaited: bool, work: F, done: D)
+    /// Queues a write for the next group, whenever that is. To be followed by another write, or by
+    /// [`Self::hurry`].
+    pub(super) fn leave<T, F, D>(&self, durability: Durability, work: F, done: D)
+    where
+        T: Send + 'static,
+        F: FnMut(&Tx<'_>) -> rusqlite::Result<T> + Send + 'static,
+        D: FnOnce(Result<T>) + Send + 'static,
+    {
+        let next = self.queue(durability, Haste::Later, work, done);
+        self.shared.go_on(next);
+    }
+
+    /// Has all written now that was left for later.
+    pub(super) fn hurry(&self) {
+        let mut queue = self.shared.lock();
+        if queue.later == 0 {
+            return;
+        }
+        queue.later = 0;
+        for queued in &mut queue.waiting {
+            if queued.haste == Haste::Later {
+                queued.haste = Haste::Soon;
+            }
+        }
+        let next = if queue.crowded == 0 {
+            Next::Lead
+        } else {
+            Next::Wake
+        };
+        drop(queue);
+        self.shared.go_on(next);
+    }
+
+    fn queue<T, F, D>(&self, durability: Durability, haste: Haste, work: F, done: D) -> Next
     where
         T: Send + 'static,
         F: FnMut(&Tx<'_>) -> rusqlite::Result<T> + Send + 'static,
@@ -185,19 +220,22 @@ impl Writer {
         if queue.closed {
             drop(queue);
             job.finish(Err(gone()));
-            return;
+            return Next::Leave;
         }
-        let wakes = queue.waiting.is_empty() || (awaited && queue.awaited == 0);
-        queue.awaited += usize::from(awaited);
+        let next = match haste {
+            Haste::Awaited if queue.crowded == 0 => Next::Lead,
+            Haste::Awaited if queue.awaited == 0 => Next::Wake,
+            Haste::Soon if queue.waiting.len() == queue.later => Next::Wake,
+            Haste::Awaited | Haste::Soon | Haste::Later => Next::Leave,
+        };
+        queue.awaited += usize::from(haste == Haste::Awaited);
+        queue.later += usize::from(haste == Haste::Later);
         queue.waiting.push_back(Queued {
             job,
             durability,
-            awaited,
+            haste,
         });
-        drop(queue);
-        if wakes {
-            self.shared.arrived.notify_one();
-        }
+        next
     }
 
     /// Returns what it has done and is doing.
@@ -214,10 +252,11 @@ impl Writer {
         F: FnMut(&Tx<'_>) -> rusqlite::Result<T> + Send + 'static,
     {
         let (answer, outcome) = mpsc::sync_channel(1);
-        self.queue(durability, true, work, move |value| {
+        let next = self.queue(durability, Haste::Awaited, work, move |value| {
             // Nobody but us holds the other end, and we wait below.
             drop(answer.send(value));
         });
+        self.shared.go_on(next);
         outcome.recv().unwrap_or_else(|mpsc::RecvError| Err(gone()))
     }
 }
@@ -246,23 +285,24 @@ impl Shared {
         self.done.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes note of a transaction of so many writes that was begun at this time.
-    fn note(&self, began: Duration, writes: usize, is_over: bool) {
-        let took = self.clock.monotonic().saturating_sub(began).as_micros();
+    /// Takes note of transactions.
+    fn note(&self, tries: &[Tried]) {
         let mut done = self.done();
-        done.groups += 1;
-        done.largest_group = done.largest_group.max(writes);
-        done.commit_micros
-            .note(u64::try_from(took).unwrap_or(u64::MAX));
-        if is_over {
-            done.writes += writes as u64;
+        for tried in tries {
+            done.groups += 1;
+            done.largest_group = done.largest_group.max(tried.writes);
+            let took = u64::try_from(tried.took.as_micros()).unwrap_or(u64::MAX);
+            done.commit_micros.note(took);
+            if tried.is_over {
+                done.writes += tried.writes as u64;
+            }
         }
     }
 
-    /// Returns what has gathered; empty when there is no more to come.
-    fn next_group(&self) -> Vec<Queued> {
+    /// Waits until there is something to write; `false` when there is no more to come.
+    fn wait(&self) -> bool {
         let mut queue = self.lock();
-        while queue.waiting.is_empty() && !queue.closed {
+        while queue.waiting.len() == queue.later && !queue.closed {
             queue = self
                 .arrived
                 .wait(queue)
@@ -277,10 +317,81 @@ impl Shared {
                 .unwrap_or_else(PoisonError::into_inner)
                 .0;
         }
+        !(queue.closed && queue.waiting.is_empty())
+    }
+
+    /// Returns what has gathered.
+    fn next_group(&self) -> Vec<Queued> {
+        let mut queue = self.lock();
         let size = queue.waiting.len().min(GROUP);
         let group: Vec<Queued> = queue.waiting.drain(..size).collect();
-        queue.awaited -= group.iter().filter(|queued| queued.awaited).count();
+        let of = |haste| group.iter().filter(|queued| queued.haste == haste).count();
+        let awaited = of(Haste::Awaited);
+        queue.awaited -= awaited;
+        queue.later -= of(Haste::Later);
+        queue.crowded = if awaited > 1 {
+            CROWDED
+        } else {
+            queue.crowded.saturating_sub(1)
+        };
         group
+    }
+
+    fn go_on(&self, next: Next) {
+        match next {
+            Next::Leave => {}
+            Next::Wake => self.arrived.notify_one(),
+            Next::Lead => self.lead(),
+        }
+    }
+
+    /// Writes what has gathered, unless somebody writes just now: he, or the thread after him, comes to
+    /// it then.
+    fn lead(&self) {
+        let Some(desk) = self.free_desk() else { return };
+        self.work(desk);
+        // Whoever found us writing has left it at that.
+        let is_left = {
+            let queue = self.lock();
+            queue.waiting.len() > queue.later
+        };
+        if is_left {
+            self.arrived.notify_one();
+        }
+    }
+
+    /// Writes a group.
+    fn work(&self, mut desk: MutexGuard<'_, Desk>) {
+        let group = self.next_group();
+        if group.is_empty() {
+            return;
+        }
+        let written = desk.write(group);
+        drop(desk);
+        self.note(&written.tries);
+        for (queued, outcome) in written.members {
+            queued.job.finish(outcome);
+        }
+        self.checkpointer.committed(self.shard, written.frames);
+    }
+
+    fn desk(&self) -> MutexGuard<'_, Desk> {
+        self.desk.lock().unwrap_or_else(|poisoned| {
+            self.desk.clear_poison();
+            desk::after_panic(poisoned.into_inner())
+        })
+    }
+
+    /// Returns the desk if nobody has it.
+    fn free_desk(&self) -> Option<MutexGuard<'_, Desk>> {
+        match self.desk.try_lock() {
+            Ok(desk) => Some(desk),
+            Err(TryLockError::WouldBlock) => None,
+            Err(TryLockError::Poisoned(poisoned)) => {
+                self.desk.clear_poison();
+                Some(desk::after_panic(poisoned.into_inner()))
+            }
+        }
     }
 }
 
@@ -300,95 +411,12 @@ impl Drop for Refuse<'_> {
     }
 }
 
-thread_local! {
-    /// The frames in this thread's shard's WAL, as of the last commit.
-    static WAL_FRAMES: Cell<u32> = const { Cell::new(0) };
-}
-
-fn serve(shared: &Shared, connection: &Connection, checkpointer: &Checkpointer) {
+fn serve(shared: &Shared) {
     let refuse = Refuse(shared);
-    connection.wal_hook(Some(|_, frames| {
-        WAL_FRAMES.set(u32::try_from(frames).unwrap_or(0));
-        Ok(())
-    }));
-    let mut level = Durability::Normal;
-    loop {
-        let group = shared.next_group();
-        if group.is_empty() {
-            break;
-        }
-        run_group(shared, connection, &mut level, group);
-        checkpointer.committed(shared.shard, WAL_FRAMES.get());
+    while shared.wait() {
+        shared.work(shared.desk());
     }
     drop(refuse);
-}
-
-fn run_group(
-    shared: &Shared,
-    connection: &Connection,
-    level: &mut Durability,
-    mut group: Vec<Queued>,
-) {
-    let began = shared.clock.monotonic();
-    let outcome = transact(connection, shared.shard, level, &mut group);
-    // Members of a group that was undone are tried again, each alone.
-    let is_over = outcome.is_ok() || group.len() == 1;
-    shared.note(began, group.len(), is_over);
-    match outcome {
-        Ok(()) => group
-            .into_iter()
-            .for_each(|queued| queued.job.finish(Ok(()))),
-        Err(_) if group.len() > 1 => {
-            for queued in group {
-                run_group(shared, connection, level, vec![queued]);
-            }
-        }
-        Err(error) => {
-            let error = conn::failed(&error, shared.shard, &shared.path);
-            group
-                .into_iter()
-                .for_each(|queued| queued.job.finish(Err(error.clone())));
-        }
-    }
-}
-
-fn transact(
-    connection: &Connection,
-    shard: ShardId,
-    level: &mut Durability,
-    group: &mut [Queued],
-) -> rusqlite::Result<()> {
-    let wanted = group
-        .iter()
-        .map(|queued| queued.durability)
-        .max()
-        .unwrap_or(*level);
-    set_durability(connection, level, wanted)?;
-    let tx = Tx::begin(connection, shard)?;
-    for queued in group {
-        if let Err(error) = queued.job.run(&tx) {
-            tx.roll_back();
-            return Err(error);
-        }
-    }
-    tx.commit()
-}
-
-/// Sets how far the next commit goes; costs a microsecond, and nothing where it stays.
-pub(super) fn set_durability(
-    connection: &Connection,
-    level: &mut Durability,
-    wanted: Durability,
-) -> rusqlite::Result<()> {
-    if *level != wanted {
-        let word = match wanted {
-            Durability::Normal => "NORMAL",
-            Durability::Full => "FULL",
-        };
-        connection.pragma_update(None, "synchronous", word)?;
-        *level = wanted;
-    }
-    Ok(())
 }
 
 fn gone() -> Error {

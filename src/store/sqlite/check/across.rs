@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use super::{Finding, place, some_of};
 use crate::error::Result;
 use crate::model::{LocalId, ShardId, StepId, StepState};
+use crate::store::sqlite::desk::Durability;
 use crate::store::sqlite::shard::Shard;
-use crate::store::sqlite::writer::Durability;
 use crate::store::sqlite::{SqliteStore, outbox, pauses, read, row};
 
 const MENDS: &str = "the next runner sets it right, or fairq doctor --repair";
