@@ -18,15 +18,13 @@ use fairq::model::{
     Band, Candidate, Claim, Found, LocalId, LostRun, Released, RunnerId, Settlement, ShardId,
     Timestamp,
 };
-use fairq::store::{AfterSettle, Claims, Lease, Release, Settle, Store, Supply, Want};
+use fairq::store::{AfterSettle, Claims, Known, Lease, Look, Release, Settle, Store, Supply, Want};
 use fairq::tally::ShardTally;
 
 /// One part of a step's way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
-    Version,
-    Promote,
-    Tally,
+    Look,
     Plan,
     Fetch,
     Refill,
@@ -40,10 +38,8 @@ pub(crate) enum Stage {
 }
 
 impl Stage {
-    pub(crate) const ALL: [Self; 13] = [
-        Self::Version,
-        Self::Promote,
-        Self::Tally,
+    pub(crate) const ALL: [Self; 11] = [
+        Self::Look,
         Self::Plan,
         Self::Fetch,
         Self::Refill,
@@ -59,9 +55,7 @@ impl Stage {
     /// Returns its name and what it is.
     pub(crate) const fn words(self) -> (&'static str, &'static str) {
         match self {
-            Self::Version => ("version", "refiller: has the shard changed at all?"),
-            Self::Promote => ("promote", "refiller: what has become due?"),
-            Self::Tally => ("tally", "refiller: what has each key due?"),
+            Self::Look => ("look", "refiller: is there anything new, and what is due?"),
             Self::Plan => ("plan", "refiller: whose turn is it?"),
             Self::Fetch => ("fetch", "refiller: which steps are these?"),
             Self::Refill => ("refill", "refiller: hints into the cache"),
@@ -194,16 +188,20 @@ impl Timed {
 
 impl Supply for Timed {
     fn promote(&self, shard: ShardId, now: Timestamp) -> Result<Option<Timestamp>> {
-        self.time(Stage::Promote, |store| store.promote(shard, now))
+        self.store.promote(shard, now)
     }
 
     fn version(&self, shard: ShardId) -> Result<u64> {
-        self.stages.begin();
-        self.time(Stage::Version, |store| store.version(shard))
+        self.store.version(shard)
     }
 
     fn tally(&self, shard: ShardId) -> Result<ShardTally> {
-        self.time(Stage::Tally, |store| store.tally(shard))
+        self.store.tally(shard)
+    }
+
+    fn look(&self, shard: ShardId, known: Option<Known>, now: Timestamp) -> Result<Option<Look>> {
+        self.stages.begin();
+        self.time(Stage::Look, |store| store.look(shard, known, now))
     }
 
     fn fetch(&self, shard: ShardId, band: Band, wants: &[Want]) -> Result<Vec<Vec<LocalId>>> {

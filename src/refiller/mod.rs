@@ -19,11 +19,11 @@ use std::time::Duration;
 
 use crate::ambient::Clock;
 use crate::cache::CandidateCache;
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::event::{Decided, Event, Sink};
 use crate::model::{Band, Candidate, FairnessKey, LocalId, ShardId, StepId, Timestamp};
 use crate::planner::{Plan, Planner};
-use crate::store::{Supply, Want};
+use crate::store::{Known, Supply, Want};
 use crate::tally::ShardTally;
 
 use self::crowd::Chooser;
@@ -97,8 +97,8 @@ pub struct Refiller {
     with: Shared,
     wake: Arc<Wake>,
     pace: Pace,
-    /// The last report and the version of the shard that it shows.
-    seen: Option<(u64, Arc<ShardTally>)>,
+    /// The last report and what is known with it.
+    seen: Option<(Known, Arc<ShardTally>)>,
     /// Whether a look saw something new since the others were last told.
     fresh: bool,
     next_due: Option<Timestamp>,
@@ -230,23 +230,23 @@ impl Refiller {
     /// Promotes and reads, unless nothing can have changed since the last time.
     fn read(&mut self) -> Result<Arc<ShardTally>, Error> {
         let now = self.with.clock.now();
-        let supply = &self.with.supply;
-        let version = supply.version(self.shard)?;
-        if let Some((seen, report)) = &self.seen
-            && *seen == version
-            && self.next_due.is_none_or(|due| due > now)
-        {
-            return Ok(Arc::clone(report));
-        }
+        let known = self.seen.as_ref().map(|(known, _)| *known);
+        let look = self.with.supply.look(self.shard, known, now)?;
+        let look = match (look, &self.seen) {
+            (Some(look), _) => look,
+            (None, Some((_, report))) => return Ok(Arc::clone(report)),
+            (None, None) => {
+                let what = "a shard that was never looked at has nothing new";
+                return Err(Error::new(ErrorKind::Internal, what));
+            }
+        };
         self.fresh = true;
-        let was_due = self.next_due.is_some_and(|due| due <= now);
-        self.next_due = supply.promote(self.shard, now)?;
-        if was_due {
+        if self.next_due.is_some_and(|due| due <= now) {
             (self.with.promoted)();
         }
-        let report = Arc::new(supply.tally(self.shard)?);
-        // The version from before the reads: if anything changed between, the next turn reads again.
-        self.seen = Some((version, Arc::clone(&report)));
+        self.next_due = look.known.next;
+        let report = Arc::new(look.tally);
+        self.seen = Some((look.known, Arc::clone(&report)));
         Ok(report)
     }
 

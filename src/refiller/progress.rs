@@ -21,7 +21,9 @@ struct Lane {
 ///
 /// Besides its own low water, every shard with work at the band plans again once half the cache's
 /// capacity has been taken since its last plan, whether or not its partition holds anything:
-/// otherwise a shard that won no slot would never be asked again.
+/// otherwise a shard that won no slot would never be asked again. Where there are more shards than
+/// that, once each of them could have had one step taken: all of them would turn at every step
+/// otherwise, or at every other, and what they find is a slot for one of them.
 #[derive(Debug)]
 pub struct Progress {
     lanes: Vec<Lane>,
@@ -55,9 +57,9 @@ impl Progress {
     /// that have not planned for too long. `low` names the shard whose partition is at its low water.
     pub fn took(&self, capacity: usize, low: Option<ShardId>) {
         let taken = self.taken.fetch_add(1, Ordering::Relaxed) + 1;
-        let half = (capacity as u64 / 2).max(1);
+        let enough = (capacity / 2).max(self.lanes.len()) as u64;
         for (number, lane) in self.lanes.iter().enumerate() {
-            let behind = taken.saturating_sub(lane.planned_at.load(Ordering::Relaxed)) >= half;
+            let behind = taken.saturating_sub(lane.planned_at.load(Ordering::Relaxed)) >= enough;
             let is_low = low.is_some_and(|low| low.index() == number);
             if is_low || (behind && lane.serves.load(Ordering::Relaxed)) {
                 lane.wake.nudge();
@@ -152,5 +154,23 @@ mod tests {
         progress.planned(a, true);
         progress.took(8, None);
         assert!(!rung(&progress, a) && rung(&progress, b) && !rung(&progress, c));
+    }
+
+    #[test]
+    fn with_few_workers_no_more_shards_turn_than_steps_are_taken() {
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        let progress = Progress::new(4, &clock);
+        let shards: Vec<ShardId> = ShardId::first(4).collect();
+        let turn = || {
+            let rung = shards.iter().filter(|shard| rung(&progress, **shard));
+            rung.map(|shard| progress.planned(*shard, true)).count()
+        };
+        assert_eq!(turn(), 4);
+        let mut turns = 0;
+        for _ in 0..100 {
+            progress.took(2, None);
+            turns += turn();
+        }
+        assert_eq!(turns, 100);
     }
 }

@@ -151,6 +151,61 @@ pub trait Supply: Send + Sync {
     ///
     /// The shard could not be read.
     fn fetch(&self, shard: ShardId, band: Band, wants: &[Want]) -> Result<Vec<Vec<LocalId>>>;
+
+    /// Promotes and reports, as [`Self::version`], [`Self::promote`] and [`Self::tally`] do, one after
+    /// the other, and perhaps in one go. `None` if that would bring nothing new: the shard still has
+    /// the version that is `known`, and the time that was told with it has not come.
+    ///
+    /// # Errors
+    ///
+    /// The shard could not be read or written; the caller then clears it from planning.
+    fn look(&self, shard: ShardId, known: Option<Known>, now: Timestamp) -> Result<Option<Look>> {
+        look_in_parts(self, shard, known, now)
+    }
+}
+
+/// What a caller has seen of a shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Known {
+    /// The version of the shard from before that look.
+    pub version: u64,
+    /// When there will be something to promote.
+    pub next: Option<Timestamp>,
+}
+
+impl Known {
+    /// Returns whether a look at a shard of this version would bring nothing new.
+    fn is_all(self, version: u64, now: Timestamp) -> bool {
+        self.version == version && self.next.is_none_or(|next| next > now)
+    }
+}
+
+/// What a look at a shard has brought.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Look {
+    /// What a later look needs to know. The version is that from before the report: if anything
+    /// changed meanwhile, the next look is new again.
+    pub known: Known,
+    /// What is due.
+    pub tally: ShardTally,
+}
+
+/// Looks at a shard by three questions.
+fn look_in_parts<S: Supply + ?Sized>(
+    supply: &S,
+    shard: ShardId,
+    known: Option<Known>,
+    now: Timestamp,
+) -> Result<Option<Look>> {
+    let version = supply.version(shard)?;
+    if known.is_some_and(|known| known.is_all(version, now)) {
+        return Ok(None);
+    }
+    let next = supply.promote(shard, now)?;
+    Ok(Some(Look {
+        known: Known { version, next },
+        tally: supply.tally(shard)?,
+    }))
 }
 
 /// Who claims, and until when the claim stands if nobody can ask whether the runner lives.

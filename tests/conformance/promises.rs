@@ -31,6 +31,7 @@ macro_rules! every_promise {
                     a_fetch_returns_the_oldest_of_each_key_in_the_order_of_the_wants
                     a_fetch_knows_only_the_band_that_it_is_asked_for
                     the_version_tells_every_change
+                    a_look_is_new_when_the_shard_is_or_the_time_has_come
                     an_unknown_shard_is_an_error
                 }
                 claims {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use fairq::model::Stream;
 use fairq::model::{Band, Due, FairnessKey, LocalId, NewStep, ShardId, StepId, StepState, Weight};
-use fairq::store::Want;
+use fairq::store::{Look, Want};
 use fairq::tally::{ShardTally, Tally};
 
 use super::{ONLY, Open, START, World, at, band, give_back, key, lease, runner, step, success};
@@ -189,6 +189,30 @@ pub(crate) fn the_version_tells_every_change(open: Open) {
     changed("a reclaim");
 }
 
+pub(crate) fn a_look_is_new_when_the_shard_is_or_the_time_has_come(open: Open) {
+    let world = World::new(open, 1);
+    let look = |known, now| world.store.look(ONLY, known, now).unwrap();
+    let due = |look: &Option<Look>| look.as_ref().map(|look| look.tally.keys()[0].count);
+    world.put(&[step("a"), later(10)]);
+    let first = look(None, START).unwrap();
+    assert_eq!(first.tally, world.store.tally(ONLY).unwrap());
+    let time = at(START.millis() + 10);
+    assert_eq!(first.known.next, Some(time));
+    assert_eq!(look(Some(first.known), START), None);
+    world.put(&[step("a")]);
+    let second = look(Some(first.known), START);
+    assert_eq!(due(&second), Some(2));
+    let known = second.unwrap().known;
+    assert_eq!(look(Some(known), at(time.millis() - 1)), None);
+    let third = look(Some(known), time);
+    assert_eq!(due(&third), Some(3));
+    // Its version is from before the promotion: it may be new once more, and then no longer.
+    let known = third.unwrap().known;
+    assert_eq!(known.next, None);
+    let last = look(Some(known), time).map_or(known, |look| look.known);
+    assert_eq!(look(Some(last), at(i64::MAX)), None);
+}
+
 pub(crate) fn an_unknown_shard_is_an_error(open: Open) {
     let world = World::new(open, 2);
     let store = &world.store;
@@ -196,6 +220,7 @@ pub(crate) fn an_unknown_shard_is_an_error(open: Open) {
     let id = StepId::new(shard, LocalId::new(1));
     assert!(store.promote(shard, START).is_err());
     assert!(store.version(shard).is_err());
+    assert!(store.look(shard, None, START).is_err());
     assert!(store.tally(shard).is_err());
     assert!(store.fetch(shard, Band::DEFAULT, &[]).is_err());
     assert!(store.claim(shard, &[], lease(1), START).is_err());

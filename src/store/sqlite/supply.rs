@@ -13,7 +13,7 @@ use super::stand::{self, Carried};
 use super::tx::{Counter, Tx};
 use crate::error::Result;
 use crate::model::{Band, Ending, LocalId, ShardId, Timestamp, Weight};
-use crate::store::{Supply, Want};
+use crate::store::{Known, Look, Supply, Want, look_in_parts};
 use crate::tally::{ShardTally, Tally};
 
 /// The best band and what each key has there.
@@ -34,19 +34,47 @@ pub(super) const NEXT_EXPIRY: &str = "SELECT at FROM expiring ORDER BY at LIMIT 
 /// What is not to be started any more.
 const EXPIRED: &str = "SELECT id FROM expiring WHERE at <= ?1 ORDER BY at, id LIMIT 1000";
 
+/// What a look at one moment has shown.
+enum Glance {
+    Same,
+    New(Look),
+    /// There is something to promote first.
+    Due,
+}
+
 impl Supply for SqliteStore {
+    fn look(&self, shard: ShardId, known: Option<Known>, now: Timestamp) -> Result<Option<Look>> {
+        // In one transaction: for each of its own, the log is locked, and whatever another connection
+        // has written makes it forget the pages that it had.
+        let glance = self.shard(shard)?.watch(|connection| {
+            shard::snapshot(connection, |connection| {
+                let version = version(connection)?;
+                if known.is_some_and(|known| known.is_all(version, now)) {
+                    return Ok(Glance::Same);
+                }
+                let next = next(connection)?;
+                if next.is_some_and(|next| next <= now) {
+                    return Ok(Glance::Due);
+                }
+                Ok(Glance::New(Look {
+                    known: Known { version, next },
+                    tally: tally(connection)?,
+                }))
+            })
+        })?;
+        match glance {
+            Glance::Same => Ok(None),
+            Glance::New(look) => Ok(Some(look)),
+            Glance::Due => look_in_parts(self, shard, known, now),
+        }
+    }
+
     fn promote(&self, shard: ShardId, now: Timestamp) -> Result<Option<Timestamp>> {
         let shard = self.shard(shard)?;
         loop {
-            let (due, expiry) = shard.watch(|connection| {
-                Ok((
-                    first(connection, NEXT_DUE)?,
-                    first(connection, NEXT_EXPIRY)?,
-                ))
-            })?;
-            let is_now = |at: Option<Timestamp>| at.is_some_and(|at| at <= now);
-            if !is_now(due) && !is_now(expiry) {
-                return Ok(due.into_iter().chain(expiry).min());
+            let next = shard.watch(next)?;
+            if next.is_none_or(|next| next > now) {
+                return Ok(next);
             }
             // In portions: a writer that moves a million steps at once holds everybody up.
             shard.write(Durability::Normal, move |tx| {
@@ -57,12 +85,7 @@ impl Supply for SqliteStore {
     }
 
     fn version(&self, shard: ShardId) -> Result<u64> {
-        self.shard(shard)?.watch(|connection| {
-            connection
-                .prepare_cached("PRAGMA data_version")?
-                .query_row([], |row| row.get::<_, i64>(0))
-                .map(i64::cast_unsigned)
-        })
+        self.shard(shard)?.watch(version)
     }
 
     fn tally(&self, shard: ShardId) -> Result<ShardTally> {
@@ -90,6 +113,22 @@ impl Supply for SqliteStore {
             })
         })
     }
+}
+
+fn version(connection: &Connection) -> rusqlite::Result<u64> {
+    connection
+        .prepare_cached("PRAGMA data_version")?
+        .query_row([], |row| row.get::<_, i64>(0))
+        .map(i64::cast_unsigned)
+}
+
+/// Returns when there will be something to promote or to end.
+fn next(connection: &Connection) -> rusqlite::Result<Option<Timestamp>> {
+    let (due, expiry) = (
+        first(connection, NEXT_DUE)?,
+        first(connection, NEXT_EXPIRY)?,
+    );
+    Ok(due.into_iter().chain(expiry).min())
 }
 
 fn first(connection: &Connection, sql: &str) -> rusqlite::Result<Option<Timestamp>> {

@@ -102,7 +102,7 @@ enum Next {
 }
 
 /// After a group that several threads waited for, so many are written by the writer's thread.
-const CROWDED: u8 = 16;
+const CROWDED: u8 = 250;
 
 struct Shared {
     shard: ShardId,
