@@ -16,13 +16,15 @@ use super::report::{Goal, Report};
 use super::runner::Serving;
 
 const WORKERS: usize = 64;
+const ROUNDS: u64 = 5;
 
 pub(crate) fn measure(kit: &Kit, report: &mut Report) -> Any<()> {
-    let few = kit.steps(1_000, 10_000);
     let many = kit.steps(5_000, 10_000_000);
+    // Each round takes half as many of the deep one.
+    let few = kit.steps(1_000, 10_000).min(many / ROUNDS);
     let deep = kit.filled(SHARDS, many, 16)?;
     let (mut shallow_rates, mut deep_rates) = (Vec::new(), Vec::new());
-    for _ in 0..kit.of(1, 5) {
+    for _ in 0..kit.of(1, ROUNDS) {
         let shallow = kit.filled(SHARDS, few, 16)?;
         shallow_rates.push(throughput(kit, shallow.path(), few / 2)?);
         deep_rates.push(throughput(kit, deep.path(), few / 2)?);

@@ -5,6 +5,7 @@
 //! cargo run --release --example bench -- spawn wake          some subjects
 //! cargo run --release --example bench -- all --short         seconds: only to see that it works
 //! cargo run --release --example bench -- all --save --write-page
+//! cargo run --release --example bench -- spawn enqueue store --most 3000 --guard
 //! ```
 //!
 //! Every comparison runs both sides in this one run, in turns, and what is judged are ratios wherever
@@ -69,6 +70,9 @@ struct Options {
         reason = "clap's way to say: an option whose value may be left out"
     )]
     write_page: Option<Option<PathBuf>>,
+    /// Fail if a ratio is more than 2.5 times off its goal
+    #[arg(long)]
+    guard: bool,
 }
 
 /// What there is to measure.
@@ -184,6 +188,10 @@ fn measure(options: &Options) -> Any<()> {
     }
     if let Some(page) = &options.write_page {
         report.write_page(page.as_deref())?;
+    }
+    let collapsed = report.collapsed();
+    if options.guard && !collapsed.is_empty() {
+        return Err(format!("far off: {}", collapsed.join("; ")).into());
     }
     Ok(())
 }

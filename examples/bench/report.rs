@@ -32,6 +32,9 @@ impl Goal {
     }
 }
 
+/// A ratio that is so many times off its goal is no matter of the machine.
+const COLLAPSED: f64 = 2.5;
+
 /// One thing that was measured. The unit `×` marks a ratio of two that were measured in this run.
 #[derive(Debug, Serialize)]
 struct Figure {
@@ -136,6 +139,24 @@ impl Report {
             goal,
             met: goal.map(|goal| goal.is_met(value)),
         });
+    }
+
+    /// Returns those ratios that are far off their goals: however loaded the machine is, both their sides
+    /// were.
+    pub(crate) fn collapsed(&self) -> Vec<String> {
+        let is_far = |figure: &&Figure| {
+            figure.unit == "×"
+                && match figure.goal {
+                    Some(Goal::AtLeast(least)) => figure.value < least / COLLAPSED,
+                    Some(Goal::AtMost(most)) => figure.value > most * COLLAPSED,
+                    None => false,
+                }
+        };
+        let told = |figure: &Figure| {
+            let goal = figure.goal.map_or_else(String::new, |goal| goal.words("×"));
+            format!("{}: {:.3}, goal {goal}", figure.what, figure.value)
+        };
+        self.figures.iter().filter(is_far).map(told).collect()
     }
 
     /// Adds where time goes: how often a part comes in a step, and how long it takes each time.

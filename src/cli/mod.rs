@@ -19,6 +19,7 @@ mod hostile;
 mod init;
 mod inspect;
 mod kept;
+mod lean;
 mod logs;
 mod pace;
 mod pages;
@@ -103,7 +104,7 @@ struct Global {
 #[derive(Debug, Subcommand)]
 enum Command {
     Init(init::InitArgs),
-    #[command(visible_aliases = ["add", "submit"])]
+    #[command(visible_aliases = lean::ALIASES)]
     Enqueue(Box<enqueue::EnqueueArgs>),
     #[command(visible_alias = "work")]
     Run(run::RunArgs),
@@ -255,7 +256,7 @@ pub fn main() -> ExitCode {
 
 fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
     let around = Surroundings::of_process();
-    let cli = match Cli::try_parse_from(args) {
+    let cli = match lean::parse(args.into_iter().collect()) {
         Ok(cli) => cli,
         Err(error) => return refuse(&error, &around),
     };

@@ -192,8 +192,8 @@ pub(super) fn set_up(connection: &Connection, role: Use) -> rusqlite::Result<()>
 
 /// From so many bytes of log on, a passer-by that is the last to leave folds it in. Whoever comes next
 /// to a log that nobody has open reads all of it first, 4 us a page; folding it takes 3 ms, so that is
-/// done once in some twenty visits.
-const LONG_LOG: u64 = 128 * 4_120;
+/// done once in a dozen visits.
+const LONG_LOG: u64 = 48 * 4_120;
 
 /// Closes the connection of a process that leaves.
 pub(super) fn leave(connection: Connection, path: &Path) {

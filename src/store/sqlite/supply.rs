@@ -193,7 +193,9 @@ pub(super) fn tally(connection: &Connection) -> rusqlite::Result<ShardTally> {
     let mut band = None;
     let mut keys = Vec::new();
     while let Some(row) = rows.next()? {
-        band = Some(row::band(row, 0)?);
+        if band.is_none() {
+            band = Some(row::band(row, 0)?);
+        }
         keys.push(tally_row(row)?);
     }
     Ok(band.map_or_else(ShardTally::nothing, |band| ShardTally::new(band, keys)))
