@@ -21,9 +21,10 @@ struct Lane {
 ///
 /// Besides its own low water, every shard with work at the band plans again once half the cache's
 /// capacity has been taken since its last plan, whether or not its partition holds anything:
-/// otherwise a shard that won no slot would never be asked again. Where there are more shards than
-/// that, once each of them could have had one step taken: all of them would turn at every step
-/// otherwise, or at every other, and what they find is a slot for one of them.
+/// otherwise a shard that won no slot would never be asked again. Where the shards are more than the
+/// capacity, once half of them could have had one step taken: with one worker all of them would turn
+/// at every step otherwise. (Once each could have had one is too seldom: with eight shards a key was
+/// seen to wait for more than three times its gap.)
 #[derive(Debug)]
 pub struct Progress {
     lanes: Vec<Lane>,
@@ -57,7 +58,7 @@ impl Progress {
     /// that have not planned for too long. `low` names the shard whose partition is at its low water.
     pub fn took(&self, capacity: usize, low: Option<ShardId>) {
         let taken = self.taken.fetch_add(1, Ordering::Relaxed) + 1;
-        let enough = (capacity / 2).max(self.lanes.len()) as u64;
+        let enough = (capacity / 2).max(self.lanes.len() / 2).max(1) as u64;
         for (number, lane) in self.lanes.iter().enumerate() {
             let behind = taken.saturating_sub(lane.planned_at.load(Ordering::Relaxed)) >= enough;
             let is_low = low.is_some_and(|low| low.index() == number);
@@ -157,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn with_few_workers_no_more_shards_turn_than_steps_are_taken() {
+    fn one_worker_turns_two_shards_a_step_and_not_all() {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let progress = Progress::new(4, &clock);
         let shards: Vec<ShardId> = ShardId::first(4).collect();
@@ -171,6 +172,6 @@ mod tests {
             progress.took(2, None);
             turns += turn();
         }
-        assert_eq!(turns, 100);
+        assert_eq!(turns, 200);
     }
 }

@@ -349,15 +349,9 @@ impl Shared {
     /// it then.
     fn lead(&self) {
         let Some(desk) = self.free_desk() else { return };
+        let leave = LeaveDesk(self);
         self.work(desk);
-        // Whoever found us writing has left it at that.
-        let is_left = {
-            let queue = self.lock();
-            queue.waiting.len() > queue.later
-        };
-        if is_left {
-            self.arrived.notify_one();
-        }
+        drop(leave);
     }
 
     /// Writes a group.
@@ -391,6 +385,22 @@ impl Shared {
                 self.desk.clear_poison();
                 Some(desk::after_panic(poisoned.into_inner()))
             }
+        }
+    }
+}
+
+/// Wakes the thread for what others have queued meanwhile: whoever found somebody at the desk has left it
+/// at that. Also if the one at the desk leaves it by a panic.
+struct LeaveDesk<'s>(&'s Shared);
+
+impl Drop for LeaveDesk<'_> {
+    fn drop(&mut self) {
+        let is_left = {
+            let queue = self.0.lock();
+            queue.waiting.len() > queue.later
+        };
+        if is_left {
+            self.0.arrived.notify_one();
         }
     }
 }
