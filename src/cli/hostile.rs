@@ -49,7 +49,7 @@ fn context_over(paper: Paper, width: Option<u16>) -> Context {
             ("PATH".into(), "/usr/bin".into()),
         ]),
         cwd: Some("/".into()),
-        cpus: 2,
+        cpus: crate::config::Cpus::of(2),
         uid: 0,
     };
     let flags = Flags {

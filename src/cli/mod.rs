@@ -189,7 +189,7 @@ impl Context {
 
     fn new_store(&self) -> NewStore {
         NewStore {
-            shards: self.settings.shards,
+            shards: self.settings.shards(),
             placement: match self.settings.placement {
                 Placement::Key => crate::store::placement::Placement::Key,
                 Placement::Spread => crate::store::placement::Placement::Spread,

@@ -198,7 +198,7 @@ fn served(args: &RunArgs, context: &Context, store: &Arc<SqliteStore>) -> Result
 fn card(context: &Context) -> Result<Card> {
     Ok(Card {
         pid: std::process::id(),
-        workers: context.settings.workers as usize,
+        workers: context.settings.workers() as usize,
         started: context.clock.now(),
         boot: format!("{:032x}", BootId::current()?.get()),
     })
@@ -227,7 +227,7 @@ fn keep_events(
 fn manner(context: &Context) -> Manner {
     let settings = &context.settings;
     Manner {
-        workers: settings.workers as usize,
+        workers: settings.workers() as usize,
         pick: match settings.pick {
             Pick::Stride => crate::planner::Pick::Stride,
             Pick::Lottery => crate::planner::Pick::Lottery,

@@ -68,8 +68,8 @@ fn draw(dice: &mut Dice) -> Vec<u8> {
 
 fn is_sound(settings: &Settings) {
     assert!(settings.store.is_absolute());
-    assert!((1..=MAX_WORKERS).contains(&settings.workers));
-    assert!((1..=ShardId::MAX_SHARDS).contains(&settings.shards));
+    assert!((1..=MAX_WORKERS).contains(&settings.workers()));
+    assert!((1..=ShardId::MAX_SHARDS).contains(&settings.shards()));
     assert!(settings.default_band <= Band::WORST);
     assert!(settings.bands.values().all(|band| *band <= Band::WORST));
     let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_".contains(letter);
@@ -103,7 +103,7 @@ fn a_configuration_is_sound_settings_that_read_back_or_is_refused() {
     let around = Surroundings {
         vars: BTreeMap::from([("HOME".into(), root.path().into())]),
         cwd: None,
-        cpus: 2,
+        cpus: Cpus::of(2),
         uid: 0,
     };
     let flags = Flags {

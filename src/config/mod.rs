@@ -14,7 +14,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 pub use self::knob::{ColorChoice, Durability, Knob, MAX_WORKERS, Pick, Placement};
-pub use self::places::Surroundings;
+pub use self::places::{Cpus, Surroundings};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{Band, Policy, ShardId, Span};
 
@@ -66,10 +66,10 @@ pub struct Flags {
 pub struct Settings {
     /// The store's directory, absolute; it need not exist.
     pub store: PathBuf,
-    /// Steps that one run executes at once, at least 1.
-    pub workers: u32,
-    /// Shards that a new store gets, 1 to 26.
-    pub shards: u8,
+    /// What was said of the workers, and of the shards; where nothing was, it goes by the CPUs.
+    workers: Option<u32>,
+    shards: Option<u8>,
+    cpus: Cpus,
     /// How new steps are spread over the shards.
     pub placement: Placement,
     /// How keys of one band take turns.
@@ -163,8 +163,9 @@ impl Settings {
     fn defaults(around: &Surroundings) -> Self {
         Self {
             store: PathBuf::new(),
-            workers: around.cpus.clamp(1, MAX_WORKERS),
-            shards: u8::try_from(around.cpus.clamp(1, 4)).unwrap_or(4),
+            workers: None,
+            shards: None,
+            cpus: around.cpus.clone(),
             placement: Placement::default(),
             pick: Pick::default(),
             durability: Durability::default(),
@@ -179,6 +180,19 @@ impl Settings {
             origins: BTreeMap::new(),
             config: None,
         }
+    }
+
+    /// Returns how many steps a run executes at once: as many as there are CPUs, if nobody says otherwise.
+    pub fn workers(&self) -> u32 {
+        self.workers
+            .unwrap_or_else(|| self.cpus.count().clamp(1, MAX_WORKERS))
+    }
+
+    /// Returns how many shards a new store gets: as many as there are CPUs and at most 4, if nobody says
+    /// otherwise.
+    pub fn shards(&self) -> u8 {
+        self.shards
+            .unwrap_or_else(|| u8::try_from(self.cpus.count().clamp(1, 4)).unwrap_or(4))
     }
 
     /// Returns the configuration file that has been read, if there was one.
@@ -245,8 +259,8 @@ impl Settings {
 
     fn value(&self, knob: Knob) -> String {
         match knob {
-            Knob::Workers => self.workers.to_string(),
-            Knob::Shards => self.shards.to_string(),
+            Knob::Workers => self.workers().to_string(),
+            Knob::Shards => self.shards().to_string(),
             Knob::Placement => self.placement.to_string(),
             Knob::Pick => self.pick.to_string(),
             Knob::Durability => self.durability.to_string(),
@@ -279,8 +293,10 @@ impl Settings {
 
     fn set(&mut self, knob: Knob, value: &str) -> Result<(), String> {
         match knob {
-            Knob::Workers => self.workers = knob::whole(value, 1, MAX_WORKERS.into())?,
-            Knob::Shards => self.shards = knob::whole(value, 1, ShardId::MAX_SHARDS.into())?,
+            Knob::Workers => self.workers = Some(knob::whole(value, 1, MAX_WORKERS.into())?),
+            Knob::Shards => {
+                self.shards = Some(knob::whole(value, 1, ShardId::MAX_SHARDS.into())?);
+            }
             Knob::Placement => self.placement = value.parse()?,
             Knob::Pick => self.pick = value.parse()?,
             Knob::Durability => self.durability = value.parse()?,

@@ -6,6 +6,7 @@ use std::fs::File;
 use std::io::{self, Read as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use super::{Flags, Origin, file};
 use crate::error::{Context as _, Error, ErrorKind, Result};
@@ -16,6 +17,26 @@ pub(super) const MOST_BYTES: usize = 1024 * 1024;
 /// The name of a project's store.
 const PROJECT: &str = ".fairq";
 
+/// The number of CPUs that this process may use. It is found out when somebody asks, for that takes some
+/// fifteen calls of the system, and most commands never do.
+#[derive(Clone, Debug, Default)]
+pub struct Cpus(OnceLock<u32>);
+
+impl Cpus {
+    /// Returns so many, whatever the process may use.
+    pub fn of(count: u32) -> Self {
+        Self(OnceLock::from(count))
+    }
+
+    /// Returns the number, 1 if it cannot be found out.
+    pub fn count(&self) -> u32 {
+        *self.0.get_or_init(|| {
+            std::thread::available_parallelism()
+                .map_or(1, |cpus| u32::try_from(cpus.get()).unwrap_or(u32::MAX))
+        })
+    }
+}
+
 /// What the settings need to know of the process they are for.
 #[derive(Clone, Debug)]
 pub struct Surroundings {
@@ -24,7 +45,7 @@ pub struct Surroundings {
     /// The working directory; `None` if it has been deleted.
     pub cwd: Option<PathBuf>,
     /// The number of CPUs that the process may use.
-    pub cpus: u32,
+    pub cpus: Cpus,
     /// The user: a project's store must be theirs.
     pub uid: u32,
 }
@@ -35,8 +56,7 @@ impl Surroundings {
         Self {
             vars: std::env::vars_os().collect(),
             cwd: std::env::current_dir().ok(),
-            cpus: std::thread::available_parallelism()
-                .map_or(1, |cpus| u32::try_from(cpus.get()).unwrap_or(u32::MAX)),
+            cpus: Cpus::default(),
             uid: nix::unistd::geteuid().as_raw(),
         }
     }

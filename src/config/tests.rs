@@ -21,7 +21,7 @@ impl House {
         let around = Surroundings {
             vars: BTreeMap::from([("HOME".into(), root.path().join("home").into())]),
             cwd: Some(root.path().join("work/deep/er")),
-            cpus: 16,
+            cpus: Cpus::of(16),
             uid: root.path().metadata().unwrap().uid(),
         };
         Self { root, around }
@@ -66,7 +66,7 @@ fn without_a_word_the_defaults_hold() {
     let house = House::new();
     let settings = house.load().unwrap();
     assert_eq!(settings.store, house.path("home/.local/share/fairq"));
-    assert_eq!((settings.workers, settings.shards), (16, 4));
+    assert_eq!((settings.workers(), settings.shards()), (16, 4));
     assert_eq!(settings.placement, Placement::Key);
     assert_eq!(settings.pick, Pick::Stride);
     assert_eq!(settings.durability, Durability::Normal);
@@ -85,9 +85,9 @@ fn without_a_word_the_defaults_hold() {
 #[test]
 fn a_machine_with_one_cpu_gets_one_shard() {
     let mut house = House::new();
-    house.around.cpus = 1;
+    house.around.cpus = Cpus::of(1);
     let settings = house.load().unwrap();
-    assert_eq!((settings.workers, settings.shards), (1, 1));
+    assert_eq!((settings.workers(), settings.shards()), (1, 1));
 }
 
 #[test]
@@ -142,7 +142,7 @@ fn a_flag_beats_the_environment_which_beats_the_file() {
     house.var("FAIRQ_SHARDS", "5");
     house.var("FAIRQ_GRACE", "");
     let settings = Settings::load(&flags(&[(Knob::Workers, "7")]), &house.around).unwrap();
-    assert_eq!((settings.workers, settings.shards), (7, 5));
+    assert_eq!((settings.workers(), settings.shards()), (7, 5));
     assert_eq!(settings.pick, Pick::Lottery);
     for (key, origin) in [
         ("workers", "flag --workers".to_owned()),
@@ -336,19 +336,19 @@ fn the_named_file_is_read_instead_of_the_default_one() {
     house.write("xdg/fairq/config.toml", "workers = 3\n");
     house.write("variable.toml", "workers = 4\n");
     house.write("work/deep/er/flag.toml", "workers = 5\n");
-    assert_eq!(house.load().unwrap().workers, 2);
+    assert_eq!(house.load().unwrap().workers(), 2);
     house.var("XDG_CONFIG_HOME", house.path("xdg"));
-    assert_eq!(house.load().unwrap().workers, 3);
+    assert_eq!(house.load().unwrap().workers(), 3);
     // Base directories that are relative do not count.
     house.var("XDG_CONFIG_HOME", "xdg");
-    assert_eq!(house.load().unwrap().workers, 2);
+    assert_eq!(house.load().unwrap().workers(), 2);
     house.var("FAIRQ_CONFIG", house.path("variable.toml"));
-    assert_eq!(house.load().unwrap().workers, 4);
+    assert_eq!(house.load().unwrap().workers(), 4);
     let named = Flags {
         config: Some("flag.toml".into()),
         ..Flags::default()
     };
-    assert_eq!(Settings::load(&named, &house.around).unwrap().workers, 5);
+    assert_eq!(Settings::load(&named, &house.around).unwrap().workers(), 5);
 }
 
 #[test]

@@ -43,7 +43,7 @@ pub(super) fn dry_run(
     let standing = match existing {
         Some(store) => standing(store, step, batch.count())?,
         None => Standing {
-            shard: Placer::new(context.new_store().placement, context.settings.shards, 0)
+            shard: Placer::new(context.new_store().placement, context.settings.shards(), 0)
                 .peek(&step.key),
             band: step.band,
             key: &step.key,

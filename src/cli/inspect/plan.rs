@@ -94,7 +94,7 @@ pub(super) fn run(args: &PlanArgs, context: &mut Context) -> Result<Done> {
                 .hint("say --pick lottery as well"),
         );
     }
-    let workers = context.settings.workers as usize;
+    let workers = context.settings.workers() as usize;
     let capacity = args.capacity.unwrap_or((2 * workers).max(1));
     let seed = args.seed.unwrap_or_else(|| Dice::fresh().bits());
     let store = context.store_with_steps()?;

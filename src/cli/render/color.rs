@@ -112,7 +112,7 @@ mod tests {
                     .map(|(name, value)| ((*name).into(), (*value).into()))
                     .collect::<BTreeMap<_, _>>(),
                 cwd: None,
-                cpus: 1,
+                cpus: crate::config::Cpus::of(1),
                 uid: 0,
             };
             let paint = Paint::decide(choice, &around, terminal);

@@ -272,7 +272,7 @@ mod tests {
         let around = crate::config::Surroundings {
             vars: std::collections::BTreeMap::new(),
             cwd: None,
-            cpus: 1,
+            cpus: crate::config::Cpus::of(1),
             uid: 0,
         };
         let paint = Paint::decide(crate::config::ColorChoice::Always, &around, false);

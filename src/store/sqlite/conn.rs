@@ -164,14 +164,15 @@ pub(super) fn set_up(connection: &Connection, role: Use) -> rusqlite::Result<()>
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     connection.set_prepared_statement_cache_capacity(128);
     let (cache, autocheckpoint) = match role {
-        Use::Read => ("-8192", 0),
+        Use::Read => ("PRAGMA cache_size = -8192;", 0),
         // A checkpoint in the writer's path stops it for 40 to 280 ms: a thread of its own does them.
-        Use::Write => ("-16384", 0),
-        // A passer-by does not pay for checkpoints, except as a backstop where nobody serves.
-        Use::Visit => ("-2000", 16_000),
+        Use::Write => ("PRAGMA cache_size = -16384;", 0),
+        // A passer-by does not pay for checkpoints, except as a backstop where nobody serves; SQLite's own
+        // 2 MB are enough for it, and each word to it costs 8 us.
+        Use::Visit => ("", 16_000),
     };
     connection.execute_batch(&format!(
-        "PRAGMA cache_size = {cache};
+        "{cache}
          PRAGMA mmap_size = 0;
          PRAGMA temp_store = MEMORY;
          PRAGMA journal_size_limit = 67108864;
