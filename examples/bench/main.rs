@@ -1,7 +1,7 @@
 //! How fast fairq is, measured where anybody can measure it again:
 //!
 //! ```text
-//! cargo run --release --example bench -- all                 everything, about half an hour
+//! cargo run --release --example bench -- all                 everything, about ten minutes
 //! cargo run --release --example bench -- spawn wake          some subjects
 //! cargo run --release --example bench -- all --short         seconds: only to see that it works
 //! cargo run --release --example bench -- all --save --write-page
