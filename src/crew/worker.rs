@@ -152,7 +152,8 @@ fn run(
         if let Some(outcome) = shared.barred(worker) {
             return outcome;
         }
-        // What the claim did not take along is written while the process runs.
+        // What the claim did not take along is written by somebody else while the process runs: whoever
+        // waits for its end must not wait for a file first, and would take the end for a late one.
         let ran = seat.run(claim, &mut |process| {
             shared.started(worker, &process);
             owed.pay();

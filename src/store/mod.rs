@@ -353,8 +353,7 @@ pub trait Settle: Send + Sync {
         self.settle(shard, settlements, after);
     }
 
-    /// Has everything written that was left for later on that shard; perhaps by the caller, who then
-    /// also calls what is to be called afterwards.
+    /// Has everything written soon that was left for later on that shard. Returns before that.
     fn hurry(&self, _shard: ShardId) {}
 }
 

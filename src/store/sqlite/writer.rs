@@ -184,7 +184,8 @@ impl Writer {
         self.shared.go_on(next);
     }
 
-    /// Has all written now that was left for later.
+    /// Has all written now that was left for later, by the thread: whoever hurries does not wait for the
+    /// file to be free. He may have a process to watch.
     pub(super) fn hurry(&self) {
         let mut queue = self.shared.lock();
         if queue.later == 0 {
@@ -196,13 +197,8 @@ impl Writer {
                 queued.haste = Haste::Soon;
             }
         }
-        let next = if queue.crowded == 0 {
-            Next::Lead
-        } else {
-            Next::Wake
-        };
         drop(queue);
-        self.shared.go_on(next);
+        self.shared.go_on(Next::Wake);
     }
 
     fn queue<T, F, D>(&self, durability: Durability, haste: Haste, work: F, done: D) -> Next
