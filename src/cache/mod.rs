@@ -239,22 +239,34 @@ impl CandidateCache {
     pub fn wait_for_work(&self) -> Waited {
         let mut state = self.lock();
         loop {
-            if state.closed {
-                return Waited::Closed;
-            }
-            if state.retiring > 0 {
-                state.retiring -= 1;
-                // The leaver may have been woken for a candidate: that wake goes to the next.
-                let work = state.next().is_some();
-                let called = state.call(usize::from(work));
-                drop(state);
-                called.wake();
-                return Waited::Retire;
-            }
-            if let Some(shard) = state.next() {
-                return Waited::Work(shard);
-            }
-            state = self.park(state, Sleeper::Worker);
+            state = match Self::without_waiting(state) {
+                Ok(waited) => return waited,
+                Err(state) => self.park(state, Sleeper::Worker),
+            };
+        }
+    }
+
+    /// Does as [`Self::wait_for_work`], and returns `None` where that would sleep.
+    pub fn look_for_work(&self) -> Option<Waited> {
+        Self::without_waiting(self.lock()).ok()
+    }
+
+    fn without_waiting(mut state: MutexGuard<'_, State>) -> Result<Waited, MutexGuard<'_, State>> {
+        if state.closed {
+            return Ok(Waited::Closed);
+        }
+        if state.retiring > 0 {
+            state.retiring -= 1;
+            // The leaver may have been woken for a candidate: that wake goes to the next.
+            let work = state.next().is_some();
+            let called = state.call(usize::from(work));
+            drop(state);
+            called.wake();
+            return Ok(Waited::Retire);
+        }
+        match state.next() {
+            Some(shard) => Ok(Waited::Work(shard)),
+            None => Err(state),
         }
     }
 

@@ -23,10 +23,12 @@ pub(super) fn work(shared: &Arc<Shared>, worker: u32) {
     let mut seat = shared.parts.executor.seat(worker);
     let mut owed = Owed::nothing(shared);
     loop {
-        if shared.parts.cache.peek_shard().is_none() {
+        let cache = &shared.parts.cache;
+        let waited = cache.look_for_work().unwrap_or_else(|| {
             owed.pay();
-        }
-        let Waited::Work(shard) = shared.parts.cache.wait_for_work() else {
+            cache.wait_for_work()
+        });
+        let Waited::Work(shard) = waited else {
             break;
         };
         // The permit comes before the take: a hint taken by a worker that then waits is a hint that
@@ -41,7 +43,12 @@ pub(super) fn work(shared: &Arc<Shared>, worker: u32) {
         let Some(hint) = Hint::reach(shared, shard) else {
             continue;
         };
-        let stays = handle(shared, worker, &mut seat, hint, &mut owed);
+        // A claim on the same shard takes the outcome along. Another one may have to wait for its file.
+        if owed.shard != Some(shard) {
+            owed.pay();
+        }
+        let stays = handle(shared, worker, &mut seat, hint);
+        owed.shard = Some(shard);
         drop(permit);
         shared.rest();
         if !stays {
@@ -63,14 +70,6 @@ impl<'s> Owed<'s> {
             shared,
             shard: None,
         }
-    }
-
-    /// Takes note of an outcome that was handed over.
-    fn add(&mut self, shard: ShardId) {
-        if self.shard != Some(shard) {
-            self.pay();
-        }
-        self.shard = Some(shard);
     }
 
     /// Lets nothing wait any longer.
@@ -103,13 +102,7 @@ impl Drop for Leave<'_> {
 
 /// Claims a taken hint, and runs the step if it is ours. Returns whether the worker stays: one that
 /// waits in vain for processes gives way to those that have some.
-fn handle(
-    shared: &Arc<Shared>,
-    worker: u32,
-    seat: &mut Box<dyn Seat>,
-    hint: Hint,
-    owed: &mut Owed<'_>,
-) -> bool {
+fn handle(shared: &Arc<Shared>, worker: u32, seat: &mut Box<dyn Seat>, hint: Hint) -> bool {
     let decided = hint.ask();
     let Some(claim) = hint.hear(worker, decided) else {
         return true;
@@ -117,7 +110,7 @@ fn handle(
     let parts = &shared.parts;
     let mut stays = true;
     let outcome = catch_unwind(AssertUnwindSafe(|| {
-        run(shared, worker, seat.as_mut(), &claim, owed, &mut stays)
+        run(shared, worker, seat.as_mut(), &claim, &mut stays)
     }));
     let outcome = outcome.unwrap_or_else(|_| {
         shared.counts.panics.fetch_add(1, Ordering::Relaxed);
@@ -130,7 +123,6 @@ fn handle(
         shared.unstarted(Ending::Unstarted { reason })
     });
     shared.over(worker, &claim, outcome);
-    owed.add(claim.id.shard);
     stays
 }
 
@@ -142,7 +134,6 @@ fn run(
     worker: u32,
     seat: &mut dyn Seat,
     claim: &Claim,
-    owed: &mut Owed<'_>,
     stays: &mut bool,
 ) -> Outcome {
     let parts = &shared.parts;
@@ -152,17 +143,11 @@ fn run(
         if let Some(outcome) = shared.barred(worker) {
             return outcome;
         }
-        // What the claim did not take along is written by somebody else while the process runs: whoever
-        // waits for its end must not wait for a file first, and would take the end for a late one.
-        let ran = seat.run(claim, &mut |process| {
-            shared.started(worker, &process);
-            owed.pay();
-        });
+        let ran = seat.run(claim, &mut |process| shared.started(worker, &process));
         let reason = match ran {
             Ran::Ended(outcome) => return outcome,
             Ran::NotNow(reason) => reason,
         };
-        owed.pay();
         if pause == FIRST_PAUSE {
             let event = Event::StartDelayed {
                 id: claim.id,

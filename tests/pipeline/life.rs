@@ -113,6 +113,8 @@ fn a_claim_whose_end_is_wished_is_ended_and_no_other() {
             }
         )
     };
+    // Told of after the signal, which may have done its work by then.
+    works.heard.wait_for("the asking", asked);
     assert_eq!(works.heard.count(asked), 1);
     for id in &ids[1..] {
         assert_eq!(works.state(*id), StepState::Running);

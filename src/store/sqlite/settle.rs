@@ -19,22 +19,14 @@ use crate::store::{AfterSettle, Settle};
 impl Settle for SqliteStore {
     fn settle(&self, shard: ShardId, settlements: Arc<[Settlement]>, after: AfterSettle) {
         match self.shard(shard) {
-            Ok(shard) => shard.submit(
-                self.durability,
-                move |tx| settlements.iter().map(|one| settle(tx, one)).collect(),
-                after,
-            ),
+            Ok(shard) => shard.submit(self.durability, settling(settlements), after),
             Err(error) => after(Err(error)),
         }
     }
 
     fn settle_later(&self, shard: ShardId, settlements: Arc<[Settlement]>, after: AfterSettle) {
         match self.shard(shard) {
-            Ok(shard) => shard.leave(
-                self.durability,
-                move |tx| settlements.iter().map(|one| settle(tx, one)).collect(),
-                after,
-            ),
+            Ok(shard) => shard.leave(self.durability, settling(settlements), after),
             Err(error) => after(Err(error)),
         }
     }
@@ -45,6 +37,13 @@ impl Settle for SqliteStore {
             shard.hurry();
         }
     }
+}
+
+/// Returns the write of these outcomes.
+fn settling(
+    settlements: Arc<[Settlement]>,
+) -> impl FnMut(&Tx<'_>) -> rusqlite::Result<Vec<Settled>> + Send + 'static {
+    move |tx| settlements.iter().map(|one| settle(tx, one)).collect()
 }
 
 /// A row of `running` that was taken out.
